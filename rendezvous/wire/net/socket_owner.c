@@ -304,7 +304,8 @@ static uid_t uid_or_outside(uid_t uid)
 void socket_owner_prepare(void)
 {
     pthread_mutex_lock(&lock);
-    (void)!open_netlink();
+    if (open_netlink())
+        (void)netlink_finds_listener();
     pthread_mutex_unlock(&lock);
 }
 

@@ -28,7 +28,8 @@ enum socket_owner_result {
 #define SOCKET_OWNER_OUTSIDE ((uid_t)-1)
 
 /* Take the descriptor that the look-ups need, which is kept, before other connections
- * take all that there are. */
+ * take all that there are, and find out whether they work, before this process gives up
+ * to bind. */
 void socket_owner_prepare(void);
 
 /* `local` and `remote` are as that socket has them: seen from a server, a client's

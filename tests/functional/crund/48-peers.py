@@ -14,7 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
-from process import BIN, SANITIZED, expect, run, until  # noqa: E402
+from process import BIN, SANITIZED, expect, read, run, until  # noqa: E402
 import host  # noqa: E402
 
 CRUN, CRUND, CRUNCTL = BIN / "crun", BIN / "crund", BIN / "crunctl"
@@ -131,6 +131,21 @@ def the_first_leader_is_killed_at_once(site):
     until(lambda: any("this peer leads now" in site.crund[i].err for i in (1, 2)),
           lambda: "\n".join(c.err for c in site.crund), 60)
     site.start(0)
+
+
+def has_read(site):
+    """Bytes, from files: all crunds."""
+    return sum(int(re.search(rb"rchar: (\d+)", read(f"/proc/{c.popen.pid}/io"))[1])
+               for c in site.crund)
+
+
+def many_agents_of_another_machine_join(site):
+    """A crund that is locked in does not read the list of all connections for each of them."""
+    before = has_read(site)
+    load = site.cluster[3].start([BIN / "agent-load", f"--endpoint={','.join(site.at)}",
+                                  "--agents=300", "--lease=60", site.key])
+    expect(load, 0)
+    assert has_read(site) - before < 1 << 20, f"{has_read(site) - before} bytes were read"
 
 
 def launch(site):
@@ -278,7 +293,7 @@ def main():
     with host.Cluster(4) as cluster:
         site = Site(cluster)
         run([says_what_is_wrong], cluster, site)
-        run([the_first_leader_is_killed_at_once], site)
+        run([the_first_leader_is_killed_at_once, many_agents_of_another_machine_join], site)
         jobs = launch(site)
         run([a_leader_is_killed, a_leader_is_cut_off, all_are_killed,
              an_old_state_directory_is_put_back, one_has_an_empty_state_directory,

@@ -411,6 +411,27 @@ TEST(without_netlink_and_proc_it_is_unknown)
     run_as(0, find_without_anything, NULL);
 }
 
+/* As crund is once it is locked in. Else it would read all of /proc/net/tcp for each
+ * connection from elsewhere. */
+static void find_without_bind(void *arg)
+{
+    struct net_addr none = address_of("127.0.0.1", 1);
+    uid_t uid;
+
+    ck_assert_int_eq(unshare(CLONE_NEWNS), 0);
+    ck_assert_int_eq(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+    ck_assert_int_eq(mount("none", "/proc", "tmpfs", 0, NULL), 0);
+    socket_owner_prepare();
+    refuse_call(SYS_bind, ANY_ARGUMENT);
+    ck_assert_int_eq(socket_owner_find(&none, &none, &uid), SOCKET_OWNER_GONE);
+}
+
+TEST(one_that_may_bind_no_more_does_without_proc)
+{
+    SKIP_UNLESS_ROOT();
+    run_as(0, find_without_bind, NULL);
+}
+
 /* -- user namespaces --------------------------------------------------------------- */
 
 static void write_map(const char *path, const char *map)
