@@ -85,3 +85,17 @@ int agent_code_of_signal(const struct agent *a)
 
     return announced && a->signo != SIGINT ? EXIT_REQUEUE : 128 + a->signo;
 }
+
+int agent_code_of_refusal(enum refusal why)
+{
+    switch (why) {
+    case REFUSED_FENCED:
+        return EX_TEMPFAIL;
+    case REFUSED_ENDED:
+        return 1;
+    case REFUSED_UNFIT:
+        return EX_UNAVAILABLE;
+    default:
+        return 2; /* usage */
+    }
+}

@@ -179,6 +179,8 @@ void agent_end_local(struct agent *a, const struct failure_report *report);
 
 /* The job's, if the signal that has come ends it. */
 int agent_code_of_signal(const struct agent *a);
+/* Of a crun that the rendezvous refuses. */
+int agent_code_of_refusal(enum refusal why);
 /* "success", "failure", ..., or how it ended without an order: "lost", "not-formed". */
 const char *agent_result_name(const struct agent *a);
 /* "done", "left", or how it ended without an order. */

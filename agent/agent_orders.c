@@ -47,7 +47,7 @@ static void on_refused(struct agent *a, const struct msg *m)
     a->linger.until_job_ends = m->refused.why == REFUSED_UNFIT &&
                                job_can_spare(&a->config->job) &&
                                rendezvous_host_must_stay(&a->rendezvous, a->config);
-    a->exit_code = join_request_exit_code(m->refused.why);
+    a->exit_code = agent_code_of_refusal(m->refused.why);
     agent_handle_event(a, AGENT_EV_REFUSED);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A rendezvous out of reach: what is printed, and how long this node goes on without
- * it. */
+/* A rendezvous out of reach: what is printed, until when the guard lets workers live,
+ * and the exit code. The client decides how long this node goes on. */
 #include "agent/agent_internal.h"
 
 #include <stdio.h>

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sysexits.h>
 #include <unistd.h>
 
 #include "rendezvous/wire/protocol/own_build.h"
@@ -44,18 +43,4 @@ void join_request_host_name(char *host, size_t size)
     for (char *c = host; *c; c++)
         if (!proto_is_name((const char[]){ *c, '\0' }))
             *c = '_';
-}
-
-int join_request_exit_code(enum refusal why)
-{
-    switch (why) {
-    case REFUSED_FENCED:
-        return EX_TEMPFAIL;
-    case REFUSED_ENDED:
-        return 1;
-    case REFUSED_UNFIT:
-        return EX_UNAVAILABLE;
-    default:
-        return 2; /* usage */
-    }
 }

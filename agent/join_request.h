@@ -6,7 +6,7 @@
 #include "agent/config.h"
 #include "rendezvous/client/client.h"
 
-/* The JOIN of a node, and the exit code of its refusal. */
+/* The JOIN of a node. */
 
 /* local: the rendezvous in this process, or NULL: the configuration has its address.
  * Draws a new incarnation. */
@@ -15,6 +15,3 @@ void join_request_fill(struct client_config *cc, const struct config *config,
 
 /* This host's name, with _ for characters that no name may have, as in "(none)". */
 void join_request_host_name(char *host, size_t size);
-
-/* The exit code of a crun that the rendezvous refuses. */
-int join_request_exit_code(enum refusal why);

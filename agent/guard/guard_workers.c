@@ -22,8 +22,6 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 
-#define OOM_SCORE_ADJ "-500" /* the kernel should kill the guard last */
-
 struct guard_worker {
     pid_t pid; /* 0: none */
     int pidfd;
@@ -56,19 +54,6 @@ static void raise_nofile_limit(void)
                                 setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-static void lower_oom_score(void)
-{
-    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0
-                       : read(fd, table.oom_score_adj, sizeof(table.oom_score_adj) - 1);
-
-    if (n > 0 && atoi(table.oom_score_adj) > atoi(OOM_SCORE_ADJ) &&
-        pwrite(fd, OOM_SCORE_ADJ, strlen(OOM_SCORE_ADJ), 0) > 0)
-        table.home.oom_score_adj = table.oom_score_adj;
-    if (fd >= 0)
-        close(fd);
-}
-
 bool guard_workers_init(int epoll, const struct cgroup *cgroup)
 {
     int errors[2];
@@ -82,7 +67,8 @@ bool guard_workers_init(int epoll, const struct cgroup *cgroup)
     table.home.errors = errors[1];
     table.home.cgroup = cgroup->dir;
     raise_nofile_limit();
-    lower_oom_score();
+    if (oom_kills_spare_guard(table.oom_score_adj, sizeof(table.oom_score_adj)))
+        table.home.oom_score_adj = table.oom_score_adj;
     return true;
 }
 

@@ -10,7 +10,6 @@
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/text.h"
 #include "rendezvous/common/base/xalloc.h"
-#include "rendezvous/job/registry/exit_code.h"
 
 /* -- descriptions --------------------------------------------------------------- */
 
@@ -76,25 +75,6 @@ void failure_set_not_executed(struct failure *f, const char *what, int errnum)
     f->code = errnum;
     f->final = true;
     snprintf(f->what, sizeof(f->what), "%s: %s%s", what, strerror(errnum), hint);
-}
-
-/* The list contains exit codes in the form of crun's own: "2,137". */
-bool failure_is_final(const struct failure *f, const struct job_config *job)
-{
-    const char *at = job->no_restart_on;
-
-    if (f->kind != FAILURE_EXIT && f->kind != FAILURE_SIGNAL)
-        return false;
-    if (job_exit_code(f) == EXIT_CODE_FINAL)
-        return true;
-    while (*at) {
-        char *end;
-
-        if (strtol(at, &end, 10) == job_exit_code(f))
-            return true;
-        at = *end ? end + 1 : end;
-    }
-    return false;
 }
 
 void failure_describe_end(struct failure *f, const char *message)

@@ -15,6 +15,7 @@
  */
 struct torch_recorder;
 
+#define TORCH_RECORDER_ENTRIES 2000 /* as in torch's examples, its default since */
 #define TORCH_RECORDER_PIPE "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 #define TORCH_RECORDER_DUMP "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 #define TORCH_RECORDER_NEW_DUMP "TORCH_FR_DUMP_TEMP_FILE" /* comes first, if set */

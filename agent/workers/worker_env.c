@@ -22,7 +22,6 @@
 #include "rendezvous/common/base/xalloc.h"
 
 #define VARIABLES_MAX 64
-#define RECORDER_ENTRIES 2000 /* as in torch's examples, and its default since */
 
 /* The variables that crun sets, "NAME=value", one after another in one text. */
 struct variables {
@@ -216,7 +215,7 @@ static void put_recorder(struct variables *o, const struct worker_env_inputs *f,
         return;
     if (!find_variable(base, "TORCH_FR_BUFFER_SIZE") &&
         !find_variable(base, "TORCH_NCCL_TRACE_BUFFER_SIZE"))
-        put_variable(o, "TORCH_NCCL_TRACE_BUFFER_SIZE=%d", RECORDER_ENTRIES);
+        put_variable(o, "TORCH_NCCL_TRACE_BUFFER_SIZE=%d", TORCH_RECORDER_ENTRIES);
     put_variable(o, TORCH_RECORDER_PIPE "=%s", f->recorder_pipe);
     if (!find_variable(base, TORCH_RECORDER_NEW_DUMP))
         put_variable(o, TORCH_RECORDER_DUMP "=%s", f->recorder_dump);

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEEP_DEFAULT 3
-
 /* Rank 0 broadcasts it. */
 struct directory_claim {
     int32_t status;
@@ -26,7 +24,7 @@ static struct crun_checkpoints *checkpoints_make(crun_world *world,
     c->world = world;
     snprintf(c->directory, sizeof(c->directory), "%s",
              o->directory ? o->directory : "");
-    c->keep = o->keep > 0 ? (unsigned)o->keep : KEEP_DEFAULT;
+    c->keep = o->keep > 0 ? (unsigned)o->keep : CHECKPOINTS_KEPT_DEFAULT;
     c->warn = o->warn;
     c->arg = o->arg;
     pthread_mutex_init(&c->lock, NULL);

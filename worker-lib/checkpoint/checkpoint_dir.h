@@ -33,6 +33,7 @@ struct checkpoint_set {
 };
 
 #define CHECKPOINT_NAME_MAX 128
+#define CHECKPOINTS_KEPT_DEFAULT 3
 
 /* "checkpoint-g7.000012-s001200-1of4.safetensors"; part counts from 1. Returns buf. */
 char *checkpoint_name(const struct checkpoint_set *set, unsigned part, char *buf);

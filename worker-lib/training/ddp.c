@@ -14,9 +14,6 @@
  * ddp_step.c, the layout in ddp_layout.c, the order in which buckets are launched in
  * ddp_launch_order.c, the state for checkpoints in ddp_state.c. */
 
-#define FIRST_BUCKET_BYTES ((size_t)1 << 20)
-#define BUCKET_BYTES ((size_t)25 << 20)
-
 double ddp_seconds(void)
 {
     struct timespec t;
@@ -58,10 +55,7 @@ crun_status crun_ddp_create(crun_ddp **ddp, crun_world *world,
         return status_fail(CRUN_NO_MEMORY, "no memory for a reducer");
     if (options)
         d->options = *options;
-    if (d->options.first_bucket_bytes == 0)
-        d->options.first_bucket_bytes = FIRST_BUCKET_BYTES;
-    if (d->options.bucket_bytes == 0)
-        d->options.bucket_bytes = BUCKET_BYTES;
+    ddp_default_buckets(&d->options);
     d->world = world;
     d->ops = world_device(world);
     if (!d->ops) {

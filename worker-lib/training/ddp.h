@@ -173,6 +173,8 @@ void ddp_has_waited(crun_ddp *ddp, double since);
 /* A clock for measurements, in seconds. */
 double ddp_seconds(void);
 
+/* The sizes that the program leaves to the library. */
+void ddp_default_buckets(crun_ddp_options *o);
 /* Lays out the arena and the buckets. CRUN_BAD_ARGUMENT if two parameters have the same
  * name. */
 crun_status ddp_lay_out(crun_ddp *ddp);

@@ -10,6 +10,17 @@
 #include "worker-lib/core/status.h"
 #include "worker-lib/training/ddp.h"
 
+#define FIRST_BUCKET_BYTES ((size_t)1 << 20)
+#define BUCKET_BYTES ((size_t)25 << 20)
+
+void ddp_default_buckets(crun_ddp_options *o)
+{
+    if (o->first_bucket_bytes == 0)
+        o->first_bucket_bytes = FIRST_BUCKET_BYTES;
+    if (o->bucket_bytes == 0)
+        o->bucket_bytes = BUCKET_BYTES;
+}
+
 /* The layout of the arena and its buckets, and its comparison between the ranks. */
 
 static size_t place_in_arena(struct ddp_parameter *list, unsigned count)
