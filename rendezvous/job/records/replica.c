@@ -272,7 +272,8 @@ static bool take_entries(struct replica *r, struct raft_append_entries *a)
     return true;
 }
 
-/* False: it was overtaken, and the library would forget what came since. */
+/* False: it was overtaken, and the library would forget what came since. One that is
+ * newer than all entries here has none to compare with those that lasted. */
 static bool take_snapshot(struct replica *r, struct raft_install_snapshot *s)
 {
     r->matched = s->last_index;
