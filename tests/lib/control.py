@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The control protocol from the outside, for tests that speak it byte by byte."""
+import hmac
 import json
 import os
 import re
@@ -27,9 +28,15 @@ def frame(kind, body=None, sequence=1, epoch=0, instance=bytes(16)):
     return HEADER.pack(len(data), kind, 0, sequence, epoch, instance) + data
 
 
-def hello(role="ctl"):
+def hello(role="ctl", instance=bytes(16)):
     return frame(HELLO, {"version_min": 3, "version_max": 3, "role": role,
-                         "software": "test"})
+                         "software": "test"}, instance=instance)
+
+
+def hkdf(secret, label):
+    """What a key's secret becomes, for TLS: the label is b"crun tls"."""
+    extracted = hmac.digest(bytes(32), secret, "sha256")
+    return hmac.digest(extracted, label + b"\0\1", "sha256")
 
 
 def join(run_id="job", nodes=2, host="node0", **changes):

@@ -261,6 +261,9 @@ def crunctl_at(cluster, index, *words):
     return r.stdout + r.stderr
 
 
+# of a replica that claims to lead in a later term than any other
+FORGED = base64.b64encode(struct.pack("<10Q", 1, 1, 0, 7, 3, 1 << 40, 0, 0, 0, 0)).decode()
+
 # sends what it is given, garbage, and the same many times, and prints what comes back
 STRANGER = """import os, socket, sys
 data = bytes.fromhex(sys.argv[3])
@@ -277,11 +280,9 @@ for what in (data, os.urandom(100000), data[:8] + os.urandom(100000), data + 300
 
 
 def strangers_are_no_replicas(cluster, ps):
-    """Of the node that hosts the rendezvous, and of one that keeps its records. They claim to lead
-    in a later term than any other."""
-    forged = base64.b64encode(struct.pack("<10Q", 1, 1, 0, 7, 3, 1 << 40, 0, 0, 0, 0)).decode()
+    """Of the node that hosts the rendezvous, and of one that keeps its records."""
     data = control.PREFACE + control.hello("replica") + control.frame(
-        control.REPLICATE, {"last": True, "text": forged})
+        control.REPLICATE, {"last": True, "text": FORGED})
     for node in (0, 1):
         p = cluster[3].start(["python3", "-c", STRANGER, cluster[node].address, str(PORT),
                               data.hex()])
@@ -305,14 +306,49 @@ def a_lost_one_is_not_counted(cluster):
     end_well(cluster, ps[:2])
 
 
+# through OpenSSL's own client, with a key: says HELLO as a replica of some job, then what is forged,
+# garbage, the forged one many times, and unfinished pieces without end; prints what comes back
+HOSTILE = """import os, subprocess, sys
+hello, forged, piece = (bytes.fromhex(word) for word in sys.argv[1:4])
+for what in (forged, os.urandom(100000), 1000 * forged, 10000 * piece):
+    p = subprocess.run(["openssl", "s_client", "-quiet", "-tls1_3", *sys.argv[4:]],
+                       input=hello + what, capture_output=True, timeout=60)
+    print("got", p.stdout, p.stderr)
+"""
+
+
+def other_jobs_are_no_replicas(cluster, ps, key, instance, refusal):
+    """With that key, and as of that job: of the node that hosts the rendezvous, and of one that
+    keeps its records."""
+    identity, _, secret = key.rpartition(":")
+    psk = control.hkdf(bytes.fromhex(secret), b"crun tls").hex()
+    hello = control.PREFACE + control.hello("replica", instance)
+    pieces = [control.frame(control.REPLICATE, {"last": last, "text": text}, instance=instance)
+              for last, text in ((True, FORGED), (False, FORGED * 80))]
+    for node in (0, 1):
+        p = cluster[3].start(["python3", "-c", HOSTILE, hello.hex(), *[x.hex() for x in pieces],
+                              "-connect", f"{cluster[node].address}:{PORT}", "-psk", psk,
+                              "-psk_identity", identity])
+        if p.wait(200) != 0 or p.out.count("got") != 4 or p.out.count(refusal) < 3:
+            fail("not all was refused:", p.out[:1000], p.err)
+        if "version" in p.out:
+            fail("another job's node was taken for a replica:", p.out)
+    for p in ps:
+        if p.popen.poll() is not None or "hosts the rendezvous now" in p.err:
+            fail("the rendezvous has moved", p.err)
+
+
 def under_keys_a_stranger_has_no_vote(cluster):
-    key, other = f"{cluster.directory}/key", f"{cluster.directory}/other-key"
-    for name in (key, other):
+    keys = [f"{cluster.directory}/key", f"{cluster.directory}/other-key"]
+    for name in keys:
         subprocess.run([CRUNCTL, "keygen", name], check=True, capture_output=True)
-    ps = launch(cluster, 3, flags=(f"--key-file={key}",))
+    ps = launch(cluster, 3, flags=(f"--key-file={keys[0]}",))
     strangers_are_no_replicas(cluster, ps)
+    for name, refusal in zip(keys, ("no replica of this job", "alert")):
+        with open(name, encoding="ascii") as f:
+            other_jobs_are_no_replicas(cluster, ps, f.read().strip(), os.urandom(16), refusal)
     for i in (0, 1):  # with the key of another job
-        shown = status(cluster, 3, "-e", f"{cluster[i].address}:{PORT}", f"--key-file={other}")
+        shown = status(cluster, 3, "-e", f"{cluster[i].address}:{PORT}", f"--key-file={keys[1]}")
         if "does not accept" not in shown:
             fail(shown)
     ps[0].kill()

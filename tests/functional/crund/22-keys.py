@@ -4,7 +4,6 @@
 # sanitizers: no, the unit tests of keys, TLS and sessions run the code
 # no root: key files belong to an ordinary user
 """Keys: how they are made, found and refused, replaced while jobs run, and kept secret."""
-import hmac
 import json
 import os
 import pathlib
@@ -18,6 +17,7 @@ import tempfile
 import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from control import hkdf  # noqa: E402
 from process import (BIN, SECONDS, Process, children, fail, free_port,  # noqa: E402
                      read, run, same, until)
 
@@ -421,11 +421,6 @@ def a_job_that_hosts_itself_asks_for_its_key(world):
 
 
 # -- keeping them secret --------------------------------------------------------------
-
-
-def hkdf(secret, label, context=b""):
-    extracted = hmac.digest(bytes(32), secret, "sha256")
-    return hmac.digest(extracted, label + b"\0" + context + b"\1", "sha256")
 
 
 def forms(text):

@@ -7,7 +7,6 @@ The wire, the journal, the logs and the cores of a whole job with a key hold no 
 of the store; the wire shows neither its hosts nor its name.
 """
 import glob
-import hmac
 import os
 import pathlib
 import re
@@ -17,6 +16,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
+from control import hkdf  # noqa: E402
 from process import BIN, children, fail, lives, read, run, stat_of, until  # noqa: E402
 import host  # noqa: E402
 
@@ -98,11 +98,6 @@ class Job:
                 yield str(path), path.read_bytes()
         for p in [self.crund, *self.agents]:
             yield f"what {p.command[0]} logs", p.err.encode()
-
-
-def hkdf(secret, label):
-    extracted = hmac.digest(bytes(32), secret, "sha256")
-    return hmac.digest(extracted, label + b"\0\1", "sha256")
 
 
 def secrets_of(job):
