@@ -2,12 +2,13 @@
 """
 A training by a framework's own trainer whose checkpoints crun keeps in memory.
 
-    memory_trainers.py transformers|lightning FOLDER [KILL,...]
+    memory_trainers.py transformers|lightning FOLDER [KILL,... [models]]
 
 It shuffles, drops out, accumulates gradients, evaluates, and has two epochs of four steps and a half. KILL is LIFE:RANK:STEP:WHERE, WHERE is "step" (its end), "evaluation" (of this step), "epoch" (its
 end), "dump" (the checkpoint is half written) or "file" (a checkpoint of the trainer's own is). Each
 rank prints where its lives began and, at the end, a digest of all that it has: parameters, random
 generators, what was logged. Then it trains once more, without crun's checkpoints, and prints that.
+models: transformers' own checkpoints have nothing else.
 """
 import hashlib
 import json
@@ -21,7 +22,7 @@ import torch
 import crun
 
 KIND, FOLDER, *KILLS = sys.argv[1:]
-KILLS = KILLS[0].split(",") if KILLS else []
+KILLS, MODELS = KILLS[0].split(",") if KILLS else [], KILLS[1:] == ["models"]
 ENDED = []  # the training that is killed
 RANK = crun.rank()
 
@@ -88,7 +89,7 @@ def train_by_transformers(saved):
     arguments = transformers.TrainingArguments(
         output_dir=saved, per_device_train_batch_size=4, gradient_accumulation_steps=2, use_cpu=True,
         num_train_epochs=2, logging_steps=1, eval_strategy="epoch", save_strategy="steps",
-        save_steps=6, save_total_limit=2, lr_scheduler_type="cosine", warmup_steps=3,
+        save_steps=6, save_total_limit=2, save_only_model=MODELS, lr_scheduler_type="cosine", warmup_steps=3,
         metric_for_best_model="loss", report_to=[], disable_tqdm=True, seed=3)
     model = Net()
     memory = None if ENDED else crun.transformers.Memory()

@@ -137,6 +137,16 @@ def transformers_goes_on_from_memory():
                         ["0", "2", "4", "5", "7"])
 
 
+def transformers_saves_models_only():
+    """No training goes on from them: the end of the job writes the step that is in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = process.Process([BIN / "crun", "--shutdown-timeout=200", PROGRAMS / "memory_trainers.py",
+                               "transformers", folder, "0:0:7:step", "models"],
+                              env={**os.environ, **environment(), "TMPDIR": folder,
+                                   "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")})
+        job.expect(137, "step 6, which was in memory, was written to files", seconds=SECONDS)
+
+
 def lightning_goes_on_from_memory():
     goes_on_from_memory("lightning", "0:1:3:step,1:0:5:evaluation,2:1:5:epoch,3:0:8:step",
                         ["0", "2", "4", "5", "7"])
@@ -171,5 +181,5 @@ def what_starts_torchrun_starts_crun():
 
 
 run([lightning_that_handles_the_signals_of_slurm_saves_and_is_watched,
-     transformers_saves_and_is_watched, transformers_goes_on_from_memory,
+     transformers_saves_and_is_watched, transformers_goes_on_from_memory, transformers_saves_models_only,
      lightning_goes_on_from_memory, what_starts_torchrun_starts_crun])

@@ -100,7 +100,8 @@ class Memory(Progress):
 
     def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         super().on_save(args, state, control, **more)
-        self._memory.is_in_files(state.global_step)
+        if not args.save_only_model:  # from which no training goes on
+            self._memory.is_in_files(state.global_step)
 
     def _after_a_step(self, *words: Any, **more: Any) -> None:
         self._trainer_does(*words, **more)
