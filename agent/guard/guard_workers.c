@@ -12,13 +12,13 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "agent/cleanup/child_procs.h"
 #include "agent/guard/guard_events.h"
 #include "agent/guard/guard_wire.h"
 #include "agent/guard/oom_kills.h"
+#include "agent/guard/spawn_retry.h"
 #include "rendezvous/common/base/clock.h"
 #include "rendezvous/common/base/limits.h"
 
@@ -34,7 +34,6 @@ static struct {
     struct spawn_home home;
     bool wants_cgroup; /* the last one was killed, and no new one could be made yet */
     char oom_score_adj[16];
-    bool machine_stays_full; /* the last retries found no room either */
     struct guard_worker worker[WORKERS_PER_NODE_MAX];
     uint32_t end; /* one above the highest local rank so far */
 } table;
@@ -128,37 +127,6 @@ void guard_workers_spawn_failed(uint32_t local_rank, enum spawn_stage stage, int
                                            .at_ms = clock_ms() });
 }
 
-static bool is_machine_full(int errnum)
-{
-    return errnum == EAGAIN || errnum == ENOMEM;
-}
-
-/* If the machine is full, only the first worker of a group waits for room; the others
- * fail at once. */
-static pid_t spawn_with_retries(const struct spawn *s, int *pidfd)
-{
-    static const long delays_ms[] = { 50, 200, 800 };
-    enum { RETRIES = sizeof(delays_ms) / sizeof(delays_ms[0]) };
-    pid_t pid = spawn_worker(s, &table.home, pidfd);
-
-    for (size_t i = 0;
-         i < RETRIES && !table.machine_stays_full && pid < 0 && is_machine_full(errno);
-         i++) {
-        struct timespec delay = { .tv_sec = 0, .tv_nsec = delays_ms[i] * 1000000 };
-
-        if (i == 0) {
-            guard_events_add((struct guard_event){ .type = GUARD_EVENT_RETRY,
-                                                   .local_rank = s->local_rank,
-                                                   .status = errno });
-            guard_events_flush();
-        }
-        nanosleep(&delay, NULL);
-        pid = spawn_worker(s, &table.home, pidfd);
-    }
-    table.machine_stays_full = pid < 0 && is_machine_full(errno);
-    return pid;
-}
-
 static void register_worker(uint32_t local_rank, pid_t pid, int pidfd)
 {
     struct epoll_event event = { .events = EPOLLIN, .data.u32 = local_rank };
@@ -190,7 +158,7 @@ void guard_workers_spawn(const struct guard_request *request,
                                    fd[3] < 0 ? EMFILE : errno);
         return;
     }
-    pid = spawn_with_retries(&s, &pidfd);
+    pid = spawn_with_retries(&s, &table.home, &pidfd);
     errnum = errno;
     guard_payload_close(&payload);
     if (pid < 0)

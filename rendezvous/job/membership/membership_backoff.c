@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How long a crash loop waits before its next epoch. */
+/* What counts as a crash loop, and how long it waits before its next epoch. */
 #include "rendezvous/job/membership/membership_internal.h"
 
 /* The wait of a crash loop ends with a tick. */
@@ -22,4 +22,12 @@ bool membership_is_backing_off(const struct step *s)
 
     return wait_ms > 0 &&
            (s->ev->type != MEMBERSHIP_EV_TICK || s->t < s->m->state_since + wait_ms);
+}
+
+void membership_count_crash(struct membership *m)
+{
+    if (!m->short_lived)
+        m->crash_loop = 0;
+    else if (m->stop.cause == JOB_CAUSE_FAILURE)
+        m->crash_loop++;
 }

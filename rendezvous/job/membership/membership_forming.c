@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Whether enough nodes are here to form an epoch, or the last call waits for more. */
+/* Whether enough nodes are here to form an epoch, or the last call waits for more; and
+ * until when there have to be enough. */
 #include "rendezvous/job/membership/membership_internal.h"
 
 bool membership_is_ready_to_form(struct step *s)
@@ -20,4 +21,10 @@ bool membership_is_ready_to_form(struct step *s)
     if (!m->last_call_at)
         m->last_call_at = s->t + m->config.last_call_ms;
     return s->ev->type == MEMBERSHIP_EV_TICK && s->t >= m->last_call_at;
+}
+
+uint64_t membership_join_deadline(const struct membership *m)
+{
+    return m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms -
+           m->waited_ms;
 }

@@ -57,6 +57,8 @@ void membership_end_if_hopeless(struct step *s);
 membership_handler membership_on_failed_running, membership_on_failed_stopping,
     membership_on_blamed;
 bool membership_workers_have_ended(const struct membership *m);
+/* When the wait for the failure that caused those so far is over, if it begins at t. */
+uint64_t membership_blame_end(const struct membership *m, uint64_t t);
 
 /* membership_transitions.c */
 void membership_settle(struct step *s);
@@ -73,8 +75,12 @@ void membership_judge_root(struct membership *m);
 void membership_judge_progress(struct membership *m);
 /* membership_backoff.c */
 bool membership_is_backing_off(const struct step *s);
+/* An epoch has been stopped. */
+void membership_count_crash(struct membership *m);
 /* membership_forming.c */
 bool membership_is_ready_to_form(struct step *s);
+/* When the wait for nodes is over. */
+uint64_t membership_join_deadline(const struct membership *m);
 
 /* membership_scale_up.c: whether nodes that wait get a part, and when. */
 bool membership_wants_newcomers(const struct membership *m);
@@ -122,21 +128,6 @@ static inline bool membership_is_unstopped(const struct membership_node *n)
 static inline uint32_t membership_candidates(const struct membership *m)
 {
     return m->tally.live - m->tally.leaving;
-}
-
-/* When the wait for nodes is over. */
-static inline uint64_t membership_join_deadline(const struct membership *m)
-{
-    return m->state_since + membership_backoff_ms(m) + m->config.join_timeout_ms -
-           m->waited_ms;
-}
-
-/* When the wait for the failure that caused those so far is over, if it begins at t. */
-static inline uint64_t membership_blame_end(const struct membership *m, uint64_t t)
-{
-    uint32_t grace_ms = m->config.failure_grace_ms;
-
-    return t + (grace_ms < BLAME_WAIT_MS ? grace_ms : BLAME_WAIT_MS);
 }
 
 /* How long the epoch has run, the sleeps of the owner included. */

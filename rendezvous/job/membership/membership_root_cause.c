@@ -69,6 +69,13 @@ static enum membership_verdict on_failed_again(struct step *s)
     return MEMBERSHIP_OK;
 }
 
+uint64_t membership_blame_end(const struct membership *m, uint64_t t)
+{
+    uint32_t grace_ms = m->config.failure_grace_ms;
+
+    return t + (grace_ms < BLAME_WAIT_MS ? grace_ms : BLAME_WAIT_MS);
+}
+
 enum membership_verdict membership_on_failed_running(struct step *s)
 {
     struct membership *m = s->m;

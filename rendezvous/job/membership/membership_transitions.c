@@ -229,10 +229,7 @@ static void learn_from_stop(struct step *s)
 {
     struct membership *m = s->m;
 
-    if (!m->short_lived)
-        m->crash_loop = 0;
-    else if (m->stop.cause == JOB_CAUSE_FAILURE)
-        m->crash_loop++;
+    membership_count_crash(m);
     if (m->stop.cause == JOB_CAUSE_FAILURE || m->stop.cause == JOB_CAUSE_LOST)
         blame_root_host(s);
 }
