@@ -265,7 +265,7 @@ static int poll_timeout_ms(const struct probe_lines *l, bool more, uint64_t now,
 
     if (more && left > FRESH_MS / 10)
         left = FRESH_MS / 10;
-    return l->count == 0 && more ? 0 : (int)left;
+    return l->count == 0 ? 0 : (int)left;
 }
 
 void link_probe_all(const char (*addresses)[NET_TEXT_SIZE], unsigned count,
