@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT
 """
 A training that keeps its checkpoints in memory. It draws random numbers of all kinds and has
-buffers and, with DDP, a parameter and learning rates that differ between ranks. Each rank prints the steps that it begins with and, at the
-end, a digest of all that it has. --kill=LIFE:RANK:STEP:WHERE,... ends a rank with SIGKILL; the
-first LIFE is 0, WHERE is "step" (in its middle), "writing" (the slot is not whole) or "after".
-While FOLDER/wait-at-STEP exists, each rank waits before that step.
+buffers and, with DDP, a parameter and learning rates that differ between ranks. Each rank prints the
+steps that it begins with and, at the end, a digest of all that it has. --kill=LIFE:RANK:STEP:WHERE,...
+ends a rank with SIGKILL; the first LIFE is 0, WHERE is "step" (in its middle), "writing" (the slot is
+not whole) or "after". While FOLDER/wait-at-STEP exists, each rank waits before that step. With
+--undisturbed it then trains once more, without checkpoints, and prints the digest of that.
 """
 import argparse
 import hashlib
@@ -35,6 +36,7 @@ def arguments():
     parser.add_argument("--background", action="store_true")
     parser.add_argument("--kill", default="")
     parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--undisturbed", action="store_true")
     parser.add_argument("--width-after", type=int, default=0, help="of the model after a restart")
     return parser.parse_args()
 
@@ -84,14 +86,6 @@ def make_model(kind, width):
     return model
 
 
-def is_victim(args, rank, step, where):
-    return f"{crun.restarts()}:{rank}:{step}:{where}" in args.kill.split(",")
-
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def wait_here(folder, rank, step):
     waits = os.path.join(folder, f"wait-at-{step}")
     if os.path.exists(waits):
@@ -117,12 +111,8 @@ def digest(*states):
     return whole.hexdigest()[:16]
 
 
-def main():
-    args = arguments()
-    say(f"life epoch={crun.epoch()} rank={crun.rank()} pid={os.getpid()} "
-        f"store={os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+def train(args, rank, is_disturbed):
+    """What it has at the end."""
     width = args.width_after if args.width_after and crun.restarts() else args.width
     model = make_model(args.kind, width)
     optim = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -133,28 +123,33 @@ def main():
     loader = Loader(rank)
     torch.manual_seed(rank)
     random.seed(rank)
-    ckpt = Checkpointer(args.folder, {"model": model, "optim": optim, "schedule": schedule,
-                                      "loader": loader, "stage": stage, "stage_optim": stage_optim,
-                                      "stage_schedule": stage_schedule},
-                        args.every, args.files_every, background=args.background)
-    first = ckpt.restore()
-    say(f"begins rank={rank} step={first}")
+    first, ckpt = 0, None
+    if is_disturbed:
+        ckpt = Checkpointer(args.folder, {"model": model, "optim": optim, "schedule": schedule,
+                                          "loader": loader, "stage": stage, "stage_optim": stage_optim,
+                                          "stage_schedule": stage_schedule},
+                            args.every, args.files_every, background=args.background)
+        first = ckpt.restore()
+        say(f"begins rank={rank} step={first}")
     write = library.Client.write
 
     for step in range(first, args.steps):
-        wait_here(args.folder, rank, step + 1)
-        def slow_write(client, shared, pieces, step=step):
+        def die_if(where, step=step):
+            if is_disturbed and f"{crun.restarts()}:{rank}:{step + 1}:{where}" in args.kill.split(","):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def slow_write(client, shared, pieces, die_if=die_if):
             write(client, shared, pieces)
-            if is_victim(args, rank, step + 1, "writing"):
-                die()
+            die_if("writing")
         library.Client.write = slow_write
+        if is_disturbed:
+            wait_here(args.folder, rank, step + 1)
         optim.zero_grad()
         stage_optim.zero_grad()
         x = loader.next() * random.random()
         loss = model(x).square().mean() + model(x * 2).abs().mean()
         stage[f"of-{rank}"](x[:, :1] + loss.detach()).square().mean().backward()
-        if is_victim(args, rank, step + 1, "step"):
-            die()
+        die_if("step")
         loss.backward()
         optim.step()
         schedule.step()
@@ -162,11 +157,22 @@ def main():
             optim.param_groups[0]["lr"] *= 1 + rank
         stage_optim.step()
         stage_schedule.step()
-        ckpt.step(step + 1)
-        if is_victim(args, rank, step + 1, "after"):
-            die()
-    say(f"digest rank={rank} {digest(model.state_dict(), optim.state_dict()['state'], stage.state_dict())} "
-        f"{random.random()} {float(torch.rand(1))} {loader.seen}")
+        if ckpt:
+            ckpt.step(step + 1)
+        die_if("after")
+    return (f"rank={rank} {digest(model.state_dict(), optim.state_dict()['state'], stage.state_dict())} "
+            f"{random.random()} {float(torch.rand(1))} {loader.seen}")
+
+
+def main():
+    args = arguments()
+    say(f"life epoch={crun.epoch()} rank={crun.rank()} pid={os.getpid()} "
+        f"store={os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}")
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    say(f"digest {train(args, rank, True)}")
+    if args.undisturbed:
+        say(f"undisturbed {train(args, rank, False)}")
     dist.barrier()
     dist.destroy_process_group()
 
