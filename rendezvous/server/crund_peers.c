@@ -170,6 +170,14 @@ static bool peers_find(const struct keeping *k, uint64_t id, struct replica_memb
     return false;
 }
 
+bool keeping_peers_misses(const struct keeping *k, const struct replica_member *m)
+{
+    unsigned i = peers_at(k->peers->all, m->address);
+
+    return (k->peers->state[i].id && k->peers->state[i].id != m->id) ||
+           replica_links_is_gone(k->links, i + 1);
+}
+
 /* One step of the replica at that address towards its vote. False: none is due. */
 static bool peers_bring_in(struct keeping *k, unsigned i)
 {

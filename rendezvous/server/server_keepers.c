@@ -102,7 +102,7 @@ bool keeping_misses(const struct keeping *k, const struct replica_member *m,
                     unsigned there)
 {
     if (k->peers)
-        return m->id != k->id && !m->answers;
+        return m->id != k->id && (!m->answers || keeping_peers_misses(k, m));
     return m->id != k->id && (!registry_keeper_stays(k->server->registry, m->id) ||
                               replica_links_is_gone(k->links, m->id) ||
                               (there > 2 && !m->votes && !m->follows &&

@@ -82,6 +82,8 @@ bool keeping_peers_take(struct keeping *k, const void *data, size_t size);
 void keeping_peers_lost(struct keeping *k, unsigned i, bool gone, const char *why);
 /* The list's changes that are due. */
 void keeping_peers_change(struct keeping *k);
+/* Its process is gone, or another one is at its address. */
+bool keeping_peers_misses(const struct keeping *k, const struct replica_member *m);
 /* So many have votes that this one may serve. */
 bool keeping_peers_suffice(const struct keeping *k);
 /* NULL: none is known. */
