@@ -9,6 +9,7 @@
 
 static Suite *own_suite; /* of TEST */
 static void (*fixture_begin)(void), (*fixture_end)(void);
+static const char *lacking; /* why the tests that follow are skipped */
 
 /* Check allows 4 s, which a busy machine takes for half a second's work. */
 __attribute__((constructor(900))) static void have_time(void)
@@ -16,12 +17,24 @@ __attribute__((constructor(900))) static void have_time(void)
     setenv("CK_DEFAULT_TIMEOUT", "120", 0);
 }
 
+static void skip(int i)
+{
+    print_skipped(lacking);
+}
+
 void check_add(const TTest *test, int signo, int from, int to)
 {
     TCase *tcase = tcase_create(test->name);
+    TTest *skipped;
 
     if (!own_suite)
         own_suite = suite_create(program_invocation_short_name);
+    if (lacking) {
+        skipped = malloc(sizeof(*skipped)); /* as long as the process lives */
+        *skipped = *test;
+        skipped->fn = skip;
+        test = skipped;
+    }
     tcase_add_checked_fixture(tcase, fixture_begin, fixture_end);
     tcase_add_loop_test_raise_signal(tcase, test, signo, from, to);
     suite_add_tcase(own_suite, tcase);
@@ -31,6 +44,11 @@ void check_set_fixture(void (*begin)(void), void (*end)(void))
 {
     fixture_begin = begin;
     fixture_end = end;
+}
+
+void check_set_need(bool (*can_try)(void), const char *reason)
+{
+    lacking = can_try() ? NULL : reason;
 }
 
 /* Under nohup, or behind a shell's &, some are ignored, and would be in what is

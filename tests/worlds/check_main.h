@@ -2,6 +2,7 @@
 #pragma once
 
 #include <check.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 /*
@@ -26,8 +27,12 @@
 /* For the tests that follow: what is called before and after each (NULL: nothing). */
 #define FIXTURE(begin, end) CHECK_SET(__LINE__, check_set_fixture(begin, end))
 
+/* For the tests that follow: unless can_try() says so, each is skipped. */
+#define NEEDS(can_try, reason) CHECK_SET(__LINE__, check_set_need(can_try, reason))
+
 void check_add(const TTest *test, int signo, int from, int to);
 void check_set_fixture(void (*begin)(void), void (*end)(void));
+void check_set_need(bool (*can_try)(void), const char *reason);
 
 #define CHECK_BEFORE_MAIN(name)                                                        \
     __attribute__((constructor(1000 + __LINE__))) static void name(void)

@@ -243,15 +243,3 @@ void replicas_teardown(void)
         free(p);
     }
 }
-
-/* A build without libraft has no replicas, and says so. */
-bool is_left_out(void)
-{
-    struct replica_config config = { .id = 1 };
-    struct err e;
-
-    if (replica_is_built())
-        return false;
-    ck_assert_ptr_null(replica_create(&config, world_ms, &e));
-    return true;
-}

@@ -58,5 +58,3 @@ void make_voters(unsigned n);
 /* A checked fixture. */
 void replicas_setup(void);
 void replicas_teardown(void);
-/* A build without libraft has no replicas, and says so. */
-bool is_left_out(void);

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What one of several replicas has called lasting is never forgotten, and of two only
- * one may speak at a time.
- */
+/* What one of several replicas has called lasting is never forgotten. */
 #include "rendezvous/job/records/replica.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "rendezvous/common/base/xalloc.h"
 #include "tests/worlds/check_main.h"
 #include "tests/worlds/replica_world.h"
 
+TEST(a_build_without_libraft_has_none)
+{
+    struct replica_config config = { .id = 1 };
+    struct err e;
+
+    if (!replica_is_built())
+        ck_assert_ptr_null(replica_create(&config, 0, &e));
+}
+
+NEEDS(replica_is_built, "there is no libraft");
 FIXTURE(replicas_setup, replicas_teardown);
 
 TEST(the_founder_leads_at_once_and_alone)
@@ -20,8 +25,6 @@ TEST(the_founder_leads_at_once_and_alone)
     const uint8_t *records;
     size_t size;
 
-    if (is_left_out())
-        return;
     create(0, true);
     replica_tick(member[0].replica, world_ms);
     ck_assert(replica_is_settled(member[0].replica, world_ms));
@@ -36,8 +39,6 @@ TEST(nothing_lasts_before_a_majority_has_it)
 {
     size_t size;
 
-    if (is_left_out())
-        return;
     make_voters(3);
     member[1].cut = member[2].cut = true;
     propose(&member[0], "one");
@@ -54,8 +55,6 @@ TEST(nothing_lasts_before_a_majority_has_it)
 
 TEST(what_does_not_last_yet_is_no_silence)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     propose(&member[0], "one");
     ck_assert(replica_is_heard(member[0].replica, world_ms));
@@ -69,8 +68,6 @@ TEST(another_one_leads_on_with_all_that_lasted)
 {
     uint64_t died;
 
-    if (is_left_out())
-        return;
     make_voters(3);
     propose(&member[0], "one");
     ck_assert(wait_for_leader(100) == &member[0]);
@@ -88,8 +85,6 @@ TEST(another_one_leads_on_with_all_that_lasted)
 
 TEST(a_leader_whose_process_is_gone_is_replaced_at_once)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     destroy(0);
     replica_note_gone(member[2].replica, 100, world_ms);
@@ -99,8 +94,6 @@ TEST(a_leader_whose_process_is_gone_is_replaced_at_once)
 
 TEST(a_leader_that_lives_is_not_replaced_by_one_rumour)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     replica_note_gone(member[1].replica, 100, world_ms);
     for (unsigned i = 0; i < 5 * ELECTION_MS; i++) {
@@ -111,8 +104,6 @@ TEST(a_leader_that_lives_is_not_replaced_by_one_rumour)
 
 TEST(a_leader_that_is_cut_off_does_not_speak)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     member[0].cut = true;
     for (unsigned i = 0; i < ELECTION_MS; i++)
@@ -130,8 +121,6 @@ TEST(a_leader_that_was_stopped_does_not_speak_when_it_continues)
 {
     struct replica *stopped;
 
-    if (is_left_out())
-        return;
     make_voters(3);
     stopped = member[0].replica;
     member[0].replica = NULL;
@@ -144,8 +133,6 @@ TEST(a_leader_that_was_stopped_does_not_speak_when_it_continues)
 
 TEST(a_lost_one_is_taken_off_the_list)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     destroy(2);
     while (replica_remove(member[0].replica, 102, world_ms) < 0)
@@ -166,8 +153,6 @@ TEST(a_lost_one_is_taken_off_the_list)
  * that it has taken off, older records: neither ever leads again. */
 TEST(one_that_answers_is_not_taken_off)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     destroy(2);
     for (unsigned i = 0; i < 2 * ELECTION_MS; i++, step())
@@ -179,8 +164,6 @@ TEST(one_that_answers_is_not_taken_off)
 /* The third one is silent, and nobody knows it yet. */
 TEST(one_that_leaves_keeps_its_vote_beside_a_silent_one)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     member[1].cut = true;
     for (unsigned i = 0; i < 2 * ELECTION_MS; i++, step())
@@ -195,8 +178,6 @@ TEST(one_that_leaves_keeps_its_vote_beside_a_silent_one)
 /* Its node leaves while no other one can take its place. */
 TEST(one_that_leaves_is_needed_until_it_knows_that_it_has_no_vote)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     while (replica_set_vote(member[0].replica, 102, false, world_ms) < 0)
         step();
@@ -215,8 +196,6 @@ TEST(one_that_leaves_is_needed_until_it_knows_that_it_has_no_vote)
 /* Its node is not part of the job any more, and its process ends soon. */
 TEST(one_that_answers_is_taken_off_if_another_one_can_be_lost_then)
 {
-    if (is_left_out())
-        return;
     make_voters(4);
     for (unsigned i = 0; i < ELECTION_MS; i++)
         step();
@@ -234,8 +213,6 @@ TEST(one_that_does_not_follow_stops_no_other_change)
 {
     struct replica_member m;
 
-    if (is_left_out())
-        return;
     make_voters(3);
     while (replica_add(member[0].replica, 103, "103", world_ms) < 0)
         step();
@@ -256,8 +233,6 @@ TEST(one_that_gets_records_follows_before_it_votes)
 {
     struct replica_member m;
 
-    if (is_left_out())
-        return;
     make_voters(3);
     propose(&member[0], "one");
     create(3, false);
@@ -280,8 +255,6 @@ TEST(one_that_gets_records_follows_before_it_votes)
 /* Its answers are too old to prove that no other one leads, but it lives. */
 TEST(one_that_answers_late_is_not_taken_off)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     member[1].slow = 2 * ELECTION_MS;
     for (unsigned i = 0; i < 3 * ELECTION_MS; i++)
@@ -294,8 +267,6 @@ TEST(one_that_answers_late_is_not_taken_off)
 /* Its last answer is recent, but proves no more that a list with it can decide. */
 TEST(one_whose_process_is_gone_makes_no_majority)
 {
-    if (is_left_out())
-        return;
     make_voters(3);
     member[1].cut = true;
     for (unsigned i = 0; i < 2 * ELECTION_MS; i++)
@@ -312,8 +283,6 @@ TEST(a_new_leader_takes_off_none_that_answers)
 {
     struct member *m;
 
-    if (is_left_out())
-        return;
     make_voters(3);
     destroy(0);
     m = wait_for_leader(5000);
@@ -329,8 +298,6 @@ TEST(garbage_changes_nothing)
 {
     uint8_t data[200];
 
-    if (is_left_out())
-        return;
     make_voters(3);
     for (unsigned i = 0; i < 20000; i++) {
         size_t size = below(sizeof(data));
@@ -363,8 +330,6 @@ TEST(records_of_a_long_job_stay_few_and_a_late_one_gets_them)
 {
     char text[16];
 
-    if (is_left_out())
-        return;
     compact_size = 60;
     make_voters(3);
     for (unsigned i = 0; i < 5000; i++) {
@@ -442,265 +407,7 @@ static void run_seed(uint64_t seed)
 
 TEST(under_loss_cuts_and_stops_nothing_is_forgotten)
 {
-    if (is_left_out())
-        return;
     for (uint64_t seed = 1; seed <= 30; seed++)
         run_seed(seed);
-    replicas_setup();
-}
-
-/* -- two of them --------------------------------------------------------------------
- */
-
-static void add_second(unsigned leads, unsigned i)
-{
-    char address[16];
-
-    snprintf(address, sizeof(address), "%u", 100 + i);
-    create(i, false);
-    for (unsigned k = 0; k < 1000; k++, step())
-        if (replica_add(member[leads].replica, 100 + i, address, world_ms) == 0)
-            break;
-    for (unsigned k = 0; k < 1000; k++, step())
-        if (replica_set_vote(member[leads].replica, 100 + i, false, world_ms) == 0)
-            break;
-}
-
-static bool is_pair(unsigned i)
-{
-    struct replica_pair p;
-
-    return member[i].replica && replica_pair(member[i].replica, &p) && p.known;
-}
-
-static void make_pair(void)
-{
-    create(0, true);
-    add_second(0, 1);
-    for (unsigned k = 0; k < 3000 && !(is_pair(0) && is_pair(1)); k++)
-        step();
-    ck_assert(is_pair(0) && is_pair(1));
-}
-
-TEST(one_of_a_pair_decides_only_what_the_other_one_has)
-{
-    if (is_left_out())
-        return;
-    make_pair();
-    propose(&member[0], "one");
-    ck_assert(!replica_is_settled(member[0].replica, world_ms));
-    ck_assert(wait_for_leader(100) == &member[0]);
-    member[1].cut = true;
-    propose(&member[0], "two");
-    ck_assert(wait_for_leader(10 * ELECTION_MS) == NULL);
-    ck_assert_uint_eq(lasting_size, 3);
-    ck_assert(!replica_is_heard(member[0].replica, world_ms));
-    replica_go_on_alone(member[0].replica, world_ms);
-    ck_assert(replica_is_heard(member[0].replica, world_ms));
-    step();
-    ck_assert(leader() == &member[0]);
-    ck_assert_uint_eq(lasting_size, 6);
-    member[1].cut = false; /* it was not there in time, and is one of a pair again */
-    for (unsigned k = 0; k < 3000 && !(is_pair(0) && is_pair(1)); k++)
-        step();
-    propose(&member[0], "three");
-    ck_assert(!replica_is_settled(member[0].replica, world_ms));
-    ck_assert(wait_for_leader(100) == &member[0]);
-}
-
-TEST(the_other_one_of_a_pair_has_all_that_was_decided)
-{
-    if (is_left_out())
-        return;
-    make_pair();
-    propose(&member[0], "one");
-    while (!replica_is_settled(member[0].replica, world_ms))
-        step();
-    check_speakers(); /* the second one does not know yet that it lasts */
-    destroy(0);
-    replica_go_on_alone(member[1].replica, world_ms);
-    ck_assert(wait_for_leader(10) == &member[1]);
-    ck_assert_uint_eq(lasting_size, 3);
-    ck_assert_uint_eq(replica_count(member[1].replica), 1);
-    add_second(1, 2);
-    for (unsigned k = 0; k < 3000 && !is_pair(2); k++)
-        step();
-    propose(&member[1], "two");
-    ck_assert(wait_for_leader(100) == &member[1]);
-    destroy(1);
-    replica_go_on_alone(member[2].replica, world_ms);
-    ck_assert(wait_for_leader(10) == &member[2]);
-    ck_assert_uint_eq(lasting_size, 6);
-}
-
-TEST(a_third_one_makes_a_majority_of_a_pair)
-{
-    struct replica_pair p;
-
-    if (is_left_out())
-        return;
-    make_pair();
-    for (unsigned k = 0; k < 1000; k++, step())
-        if (replica_set_vote(member[0].replica, 101, true, world_ms) == 0)
-            break;
-    for (unsigned k = 0; k < 3000 && !all_vote(2); k++)
-        step();
-    add_voter(2);
-    ck_assert(!replica_pair(member[0].replica, &p));
-    ck_assert(!replica_pair(member[1].replica, &p));
-    member[1].cut = true;
-    propose(&member[0], "one");
-    ck_assert(wait_for_leader(100) == &member[0]);
-}
-
-TEST(one_of_a_pair_is_not_removed_in_passing)
-{
-    if (is_left_out())
-        return;
-    make_pair();
-    member[1].cut = true;
-    for (unsigned k = 0; k < 10 * ELECTION_MS; k++, step())
-        ck_assert_int_eq(replica_remove(member[0].replica, 101, world_ms), -1);
-    replica_go_on_alone(member[0].replica, world_ms);
-    ck_assert_int_eq(replica_remove(member[0].replica, 101, world_ms), 0);
-}
-
-/* What the first one has sent before it went on alone arrives after that. */
-TEST(a_late_message_promises_nothing)
-{
-    struct replica_pair p;
-
-    if (is_left_out())
-        return;
-    make_pair();
-    member[0].slow = 2 * ELECTION_MS;
-    for (unsigned k = 0; k < 2 * ELECTION_MS; k++)
-        step();
-    member[1].mute = true;
-    while (replica_pair(member[0].replica, &p) && world_ms < p.silent_ms)
-        step();
-    replica_go_on_alone(member[0].replica, world_ms);
-    for (unsigned k = 0; k < 2 * ELECTION_MS; k++, step())
-        ck_assert(!replica_pair(member[1].replica, &p) || world_ms >= p.promised_ms);
-}
-
-/* Neither would be the leader of a later term then. */
-TEST(one_that_went_on_alone_hears_nothing_of_the_other_one)
-{
-    if (is_left_out())
-        return;
-    make_pair();
-    member[0].cut = true;
-    for (unsigned k = 0; k < 2 * ELECTION_MS; k++)
-        step();
-    replica_go_on_alone(member[1].replica, world_ms);
-    ck_assert(replica_is_settled(member[1].replica, world_ms));
-    propose(&member[1], "one");
-    check_speakers();
-    member[0].cut = false;
-    for (unsigned k = 0; k < 10 * ELECTION_MS; k++)
-        step();
-    ck_assert(replica_is_settled(member[1].replica, world_ms));
-    ck_assert_uint_eq(lasting_size, 3);
-}
-
-/*
- * What their owners do. The first one goes on when the second one was silent; the
- * second one if it knows that the first one has died, and had not gone on before. Or
- * (claims) each of them, if it is the first of the two to claim the pair.
- */
-static uint64_t claimed[64], claimed_by[64];
-static unsigned claims;
-static bool died; /* the first one */
-static unsigned moves;
-
-static bool claim(uint64_t pair, uint64_t id)
-{
-    for (unsigned i = 0; i < claims; i++)
-        if (claimed[i] == pair)
-            return claimed_by[i] == id;
-    ck_assert_uint_lt(claims, 64);
-    claimed[claims] = pair;
-    claimed_by[claims++] = id;
-    return true;
-}
-
-static void look_at_pair(unsigned i, bool by_claim, bool *over)
-{
-    struct replica_pair p;
-
-    if (!member[i].replica || !replica_pair(member[i].replica, &p))
-        return;
-    if (by_claim  ? world_ms < p.silent_ms
-        : p.leads ? world_ms < p.silent_ms
-                  : !died || world_ms >= p.promised_ms)
-        return;
-    if (!by_claim || claim(p.id, member[i].id))
-        replica_go_on_alone(member[i].replica, world_ms);
-    else
-        over[i] = true;
-}
-
-static void run_pair(uint64_t seed)
-{
-    struct replica *stopped[2] = { NULL, NULL };
-    bool over[2] = { false, false }, by_claim = seed % 2;
-    unsigned wakes[2] = { 0, 0 };
-    char text[16];
-
-    replicas_setup();
-    claims = 0;
-    died = false;
-    chance = seed * 77777;
-    make_pair();
-    for (unsigned n = 0; n < 3000; n++) {
-        unsigned i = below(2);
-
-        if (below(200) == 0 && member[i].replica) {
-            unsigned what = below(5);
-
-            if (what == 0)
-                member[i].cut = !member[i].cut;
-            else if (what == 1)
-                lost_in_100 = below(30), delay_max = 1 + below(2 * ELECTION_MS);
-            else if (what == 2 && !stopped[i])
-                stopped[i] = member[i].replica, wakes[i] = n + below(6 * ELECTION_MS);
-            else if (what == 3)
-                member[i].mute = !member[i].mute;
-            else if (!by_claim && !stopped[0] && below(2) == 0)
-                destroy(0), died = true;
-        }
-        for (i = 0; i < 2; i++) {
-            if (stopped[i])
-                member[i].replica = NULL;
-            if (stopped[i] && n >= wakes[i]) {
-                member[i].replica = stopped[i];
-                stopped[i] = NULL;
-            }
-            if (over[i])
-                destroy(i), over[i] = false;
-            if (!stopped[i])
-                look_at_pair(i, by_claim, over);
-        }
-        if (leader() && below(3) == 0) {
-            snprintf(text, sizeof(text), "%u,", n);
-            propose(leader(), text);
-        }
-        step();
-    }
-    for (unsigned i = 0; i < 2; i++)
-        if (stopped[i])
-            member[i].replica = stopped[i];
-    moves += !by_claim && died && leader() == &member[1];
-    replicas_teardown();
-}
-
-TEST(of_a_pair_only_one_ever_goes_on)
-{
-    if (is_left_out())
-        return;
-    for (uint64_t seed = 1; seed <= 200; seed++)
-        run_pair(seed);
-    ck_assert_uint_gt(moves, 10);
     replicas_setup();
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 12 s */
 /*
  * Replicas whose processes die and whose machines lose power: each comes back as the
  * one that it was, with its vote and all that it has called kept.
@@ -54,12 +55,11 @@ static void expect_records(const struct member *m, const char *text)
                   "%.*s, and not %s", (int)size, (const char *)records, text);
 }
 
+NEEDS(replica_is_built, "there is no libraft");
 FIXTURE(replicas_setup, replicas_teardown);
 
 TEST(one_that_starts_again_is_the_same_one)
 {
-    if (is_left_out())
-        return;
     give_disks(1);
     create(0, true);
     replica_tick(member[0].replica, world_ms);
@@ -81,8 +81,6 @@ TEST(every_torn_tail_leaves_what_was_there_before)
     size_t size, lasted[8];
     uint8_t *all;
 
-    if (is_left_out())
-        return;
     give_disks(1);
     create(0, true);
     replica_tick(member[0].replica, world_ms);
@@ -165,8 +163,6 @@ TEST_LOOP(a_vote_is_given_once, 0, 40)
 {
     uint64_t term;
 
-    if (is_left_out())
-        return;
     chance = 1000 + (unsigned)_i;
     give_disks(3);
     make_voters(3);
@@ -195,8 +191,6 @@ TEST_LOOP(what_lasts_survives_the_crash_of_all, 0, 20)
 {
     char text[16];
 
-    if (is_left_out())
-        return;
     chance = 2000 + (unsigned)_i;
     give_disks(3);
     make_voters(3);
@@ -277,8 +271,6 @@ static void run_disk_seed(uint64_t seed)
 
 TEST(under_crashes_and_bad_disks_nothing_is_forgotten)
 {
-    if (is_left_out())
-        return;
     for (uint64_t seed = 1; seed <= 60; seed++)
         run_disk_seed(seed);
 }
@@ -291,8 +283,6 @@ TEST(a_full_disk_ends_the_replica_and_loses_nothing)
     char text[1200];
     unsigned n = 0;
 
-    if (is_left_out())
-        return;
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     give_disks(1);
@@ -322,8 +312,6 @@ TEST(the_records_of_a_long_job_come_back_from_a_snapshot)
 {
     char text[8];
 
-    if (is_left_out())
-        return;
     give_disks(4);
     make_voters(3);
     compact_size = 4;
@@ -355,8 +343,6 @@ TEST(an_old_disk_put_back_is_noticed)
     size_t size;
     uint8_t *old;
 
-    if (is_left_out())
-        return;
     give_disks(3);
     make_voters(3);
     old = copy_disk(1, &size);
@@ -394,8 +380,6 @@ TEST_LOOP(entries_that_lasted_are_not_given_up_in_silence, 0, 2)
     size_t size;
     uint8_t *old;
 
-    if (is_left_out())
-        return;
     give_disks(3);
     make_voters(3);
     old = copy_disk(1, &size);
@@ -435,8 +419,6 @@ TEST(the_disk_of_another_one_is_refused)
     struct journal *j;
     struct err e;
 
-    if (is_left_out())
-        return;
     give_disks(2);
     create(0, true);
     destroy(0);
