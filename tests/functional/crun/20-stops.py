@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 12 s
+# takes: 18 s
 """
 How jobs are stopped: the signals of schedulers and of people, and what each node of the job
 says about it. Nodes of one machine, and a crund.

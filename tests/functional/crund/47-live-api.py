@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 12 s
+# takes: 30 s
 """
 The API of the page: a live object is at each moment what GET gives, also for readers that come
 later, come back, or do not read for a while; never the patch of another version, of another job

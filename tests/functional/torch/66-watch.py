@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 55 s
+# takes: 80 s
 # sanitizers: no, 25 has crun do the same
 """
 `crun --watch` and a PyTorch training that knows nothing of it: `crunctl status` shows its

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-# takes: 45 s
+# takes: 25 s
 # sanitizers: no, the unit tests of checkpoints run the same code
 """
 The trainer with checkpoints in memory: a worker that is killed right after a step was saved costs

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 12 s */
 /* Agents that keep copies for each other, and give parts to each other. */
 #include "agent/memory/memory_link.h"
 

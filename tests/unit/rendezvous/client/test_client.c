@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 8 s */
 #include "tests/worlds/client_world.h"
 
 static void live_a_whole_life(void)

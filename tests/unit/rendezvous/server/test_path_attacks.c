@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* takes: 15 s */
+/* takes: 25 s */
 /*
  * A relay on the path between agents and a rendezvous that share a key. It changes,
  * drops, doubles, swaps, replays, reflects and cuts at an offset of a whole session,

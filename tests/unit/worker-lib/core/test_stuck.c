@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 10 s */
 /* A process that hangs in a foreign library ends by itself. */
 #include <dlfcn.h>
 #include <pthread.h>

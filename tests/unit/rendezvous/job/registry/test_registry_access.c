@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 10 s */
 /*
  * Who may send what to a registry, who is told what, and whose jobs are whose: every
  * message, sent by every kind of peer to a running job.

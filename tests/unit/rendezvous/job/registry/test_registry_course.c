@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+/* takes: 10 s */
 /*
  * The course of a job as its nodes are told of it, and as crunctl shows and changes it.
  */
