@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, __file__.rsplit("/functional/", 1)[0] + "/lib")
 from control import (ACK, Crund, FAILED, JOB_STATUS, JOINED, REFUSED, START, STATUS,  # noqa: E402
@@ -29,10 +30,13 @@ class Agent:
 
     def __init__(self, port, run_id):
         self.run_id, self.sequence, self.cycles = run_id, 1, 0
-        self.session = Session(port)
-        self.session.send(hello("agent") + join(run_id, 1, max_restarts=1000000))
-        self.session.expect(WELCOME)
-        _, header = self.session.expect(JOINED)
+        kind, until = None, time.monotonic() + SECONDS
+        while kind != JOINED:  # a snapshot that is being written may leave no room for a moment
+            self.session = Session(port)
+            self.session.send(hello("agent") + join(run_id, 1, max_restarts=1000000))
+            self.session.expect(WELCOME)
+            kind, body, header = self.session.receive()
+            assert kind == JOINED or body["retry"] and time.monotonic() < until, (kind, body)
         self.instance, self.epoch = header[5], 0
         self.start()
 
