@@ -57,6 +57,7 @@ static int start_parts(struct agent *a, struct err *e)
 
     agent_init_signalled(a);
     agent_init_unanswered(a);
+    loop_timer_init(&a->last_checkpoint, a->loop, agent_on_last_checkpoint, a);
     if (agent_open_workers(a, e) < 0)
         return -1;
     agent_open_memory(a);
@@ -110,6 +111,7 @@ static void destroy_parts(struct agent *a)
         loop_timer_fini(&a->leave_timer);
     free(a->elsewhere);
     loop_timer_fini(&a->unanswered.timer);
+    loop_timer_fini(&a->last_checkpoint);
     loop_destroy(a->loop);
     key_ring_close(a->keys);
     notify_end(a->notify);

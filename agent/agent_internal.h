@@ -91,8 +91,9 @@ struct agent {
         bool warned, alone; /* a message was printed; it leaves */
         int exit_code;
     } unanswered;
-    uint64_t obeys_until_ms;      /* the time that the last order may take */
-    enum agent_event workers_end; /* handled once all output is shown */
+    struct loop_timer last_checkpoint; /* before this node gives the job up */
+    uint64_t obeys_until_ms;           /* the time that the last order may take */
+    enum agent_event workers_end;      /* handled once all output is shown */
 
     char host[HOST_NAME_MAX_BYTES + 1]; /* once joined, its name in the job */
     const char *containment;            /* as sent when joining */
@@ -198,6 +199,7 @@ int agent_join_job(struct agent *a, const char *unfit, struct err *e) MUST_CHECK
 
 /* The client's calls. */
 void agent_on_outage(void *agent, bool out, const char *why);
+void agent_on_last_checkpoint(void *agent);
 void agent_on_fence(void *agent, uint64_t until_ms);
 void agent_on_abandoned(void *agent, const char *why);
 

@@ -12,18 +12,43 @@
 #include "rendezvous/common/base/log.h"
 #include "rendezvous/job/registry/job.h"
 
+#define LAST_CHECKPOINT_MS 5000
+
+static uint64_t agent_left_ms(const struct agent *a)
+{
+    uint64_t end_ms = session_give_up_at(client_session(a->client)), now = clock_ms();
+
+    return end_ms > now ? end_ms - now : 0;
+}
+
+void agent_on_last_checkpoint(void *arg)
+{
+    struct agent *a = arg;
+
+    if (a->state == AGENT_RUNNING)
+        progress_monitor_request_checkpoint(a->workers.progress,
+                                            (uint32_t)agent_left_ms(a));
+}
+
 void agent_on_outage(void *arg, bool out, const char *why)
 {
     struct agent *a = arg;
+    uint64_t left_ms = agent_left_ms(a), half_ms = left_ms / 2;
 
     if (a->has_joined && job_messages_cover_rendezvous(a->messages))
         job_messages_outage(a->messages, out, why,
                             a->has_keepers ? a->config->job.lease_ms / 2 : 0);
     else if (!a->has_joined)
         job_messages_unreached(a->messages, out, why);
-    if (!out)
+    if (!out) {
+        loop_timer_cancel(&a->last_checkpoint);
         epoch_store_ask_again(&a->store);
-    else if (a->unanswered.due_ms)
+        return;
+    }
+    loop_timer_arm(&a->last_checkpoint,
+                   clock_ms() + left_ms -
+                       (half_ms < LAST_CHECKPOINT_MS ? half_ms : LAST_CHECKPOINT_MS));
+    if (a->unanswered.due_ms)
         loop_timer_arm(&a->unanswered.timer, clock_ms());
 }
 

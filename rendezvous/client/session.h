@@ -98,6 +98,8 @@ void session_resumed(struct session *s, uint64_t now_ms);
 
 void session_tick(struct session *s, uint64_t now_ms);
 uint64_t session_next_tick(const struct session *s);
+/* When it gives the job up, if all stays as it is. */
+uint64_t session_give_up_at(const struct session *s);
 
 enum session_state session_state(const struct session *s);
 /* Reports that have not been acknowledged. */

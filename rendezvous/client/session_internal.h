@@ -65,7 +65,6 @@ session_handler session_on_entry_refused;
 
 /* session_outage.c */
 session_handler session_on_give_up;
-uint64_t session_give_up_at(const struct session *s);
 /* When this agent would give up, for the guard. */
 void session_report_fence(const struct session *s);
 

@@ -24,6 +24,7 @@ PORT = 29400
 
 # a worker ends well once its stop file is there, and fails once with the other one
 WORKER = ('[ ! -e "$DIR/slow" ] || trap \'sleep 1; : > "$DIR/saved-$RANK"; exit 143\' TERM; '
+          'trap "echo asked for a checkpoint" USR1; '
           'echo "rank=$RANK world=$WORLD_SIZE epoch=$CRUN_EPOCH restart='
           '$TORCHELASTIC_RESTART_COUNT"; '
           'while [ ! -e "$DIR/end" ]; do [ "$RANK" != 1 ] || ! rm "$DIR/fail" 2> /dev/null '
@@ -219,6 +220,18 @@ def the_next_host_dies_too(cluster):
         if f"crun: {second} was lost; node-" not in p.err:
             fail(p.err)
     end_well(cluster, left)
+
+
+def without_a_majority_the_others_save_and_end(cluster):
+    ps = launch(cluster, 4, nodes="2:4", conf=",lease=3",
+                flags=("--outage-grace=3", "--checkpoint-signal=USR1"))
+    dead = [int(name[-1]) for name in kept_by(ps[0])[-1].split(", ")][:2]
+    for i in dead:
+        ps[i].kill()
+    for p in [p for i, p in enumerate(ps) if i not in dead]:
+        expect(p, 1, "the job ends here: too few are left of the nodes that keep")
+        if "out of reach for 3.0 s" not in p.err or "asked for a checkpoint" not in p.out:
+            fail("it has not waited, or not asked its worker to save:", p.out, p.err)
 
 
 def status(cluster, index, *flags):
@@ -464,6 +477,7 @@ TESTS = [
     a_host_that_is_cut_off_gives_the_job_up,
     of_a_deaf_host_the_others_are_not_fenced,
     the_next_host_dies_too,
+    without_a_majority_the_others_save_and_end,
     crunctl_shows_where_the_rendezvous_is,
     a_stop_and_its_reason_outlive_the_host,
     a_lost_one_is_not_counted,
