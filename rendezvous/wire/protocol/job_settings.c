@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The settings of a job, on which all its nodes must agree. This one table drives the
- * wire, the journal (append new settings), validation, and the comparison of a JOIN
- * with the job. A new setting takes a field of struct job_config (message.h), a row
- * here, and the row of its flag in launcher/flags/options.c.
+ * The settings of a job, on which its nodes must agree but for those that
+ * settings_check.c excepts. This one table drives the wire, the journal (append new
+ * settings), validation, and the comparison of a JOIN with the job. A new setting takes
+ * a field of struct job_config (message.h), a row here, and the row of its flag in
+ * launcher/flags/option_table.c.
  */
 #include "rendezvous/wire/protocol/message.h"
 #include "rendezvous/wire/protocol/proto_rows.h"

@@ -26,7 +26,7 @@ enum proto_kind {
 
 struct proto_table;
 
-/* A setting of a job, as users know it. All nodes of a job must have the same. */
+/* A setting of a job, as users know it. settings_check.c compares them. */
 struct proto_setting {
     const char *name;     /* "--max-restarts" */
     int64_t min, max;     /* of a number: the limits of a job */
