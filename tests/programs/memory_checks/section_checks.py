@@ -94,6 +94,11 @@ class Checks(Reading):
         with self.assertRaisesRegex(MemoryFault, r"best cannot be loaded: GLOBAL \S+\.scalar"):
             writer.encode([], {"best": {"loss": numpy.float64(0.5)}, "rng": torch.ones(2)}, {})
 
+    def test_the_words_of_the_agent(self):
+        for text, said in ("memory: a part is damaged", "a part is damaged"), ("x in memory: 1 B", "x in memory: 1 B"):
+            with self.assertRaisesRegex(MemoryFault, f"^{said}$"):
+                library._check(-1, library._Err(text=text.encode()))
+
     def test_a_folder_that_was_not_restored(self):
         os.environ.update(RANK="0", WORLD_SIZE="1")
         with tempfile.TemporaryDirectory() as folder:

@@ -92,7 +92,7 @@ def _load() -> Any:
 
 def _check(result: Any, error: _Err) -> Any:
     if result is None or result == -1:
-        raise MemoryFault(error.text.decode(errors="replace").replace("memory: ", "", 1))
+        raise MemoryFault(error.text.decode(errors="replace").removeprefix("memory: "))
     return result
 
 
