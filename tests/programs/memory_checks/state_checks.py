@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from crun.checkpoint import MemoryFault, files_in_memory, storage
-from crun.checkpoint.checkpointer import _chunks
 from crun.checkpoint.state import FILES, Files, State
 from section_checks import WORLD, Parts, Reading, encode
 
@@ -67,8 +66,8 @@ class States(Reading):
     def through_memory(self, old, new):
         shared, own = old.trees()
         own.objects[storage.HAS_SHARED] = True
-        section = encode(_chunks(own), own.objects, own.paths())
-        parts = Parts([section] * WORLD, encode(_chunks(shared), {}, shared.paths()))
+        section = encode(own.chunks(), own.objects, own.paths())
+        parts = Parts([section] * WORLD, encode(shared.chunks(), {}, shared.paths()))
         self.load(self.reader(parts, 0, WORLD, False), new)
 
     def through_files(self, old, new):

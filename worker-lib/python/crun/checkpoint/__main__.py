@@ -58,7 +58,8 @@ class Content:
         mine = f"rank-{rank}."
         for chunk in section.chunks:
             self._add_tensor(chunk, section.paths.get(chunk.name, tuple(chunk.name.split("."))))
-            if rank == 0 and chunk.name.startswith(mine) and not chunk.name.startswith(mine + FILES):
+            if (rank == 0 and chunk.name.startswith(mine) and not chunk.name.startswith(mine + FILES) and
+                    tuple(chunk.tensor.shape) == chunk.shape):
                 # also where others look for it
                 path = section.paths.get(chunk.name, ())[1:]
                 self._add_tensor(chunk._replace(name=chunk.name[len(mine):]), path)

@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.tensor import DTensor
 
 import crun
 
@@ -17,9 +16,9 @@ from .files import Folder
 from .library import MemoryFault
 from .ranks import GIVEN_UP, KEPT, LOST, NOT_YET, Ranks
 from .resume_doubts import Doubts
-from .section import Chunk, SectionWriter
+from .section import SectionWriter
 from .stable import Stable
-from .state import State, Tree
+from .state import State
 from .storage import HAS_SHARED, MemoryReader, PartWriter, StrictPlanner
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -284,7 +283,7 @@ class Checkpointer:
         shared, own = self._state.trees()
         own.objects[HAS_SHARED] = bool(shared.tensors)
         writes = bool(shared.tensors) and crun.local_rank() == 0
-        chunks = [_chunks(own), _chunks(shared) if writes else []]
+        chunks = [own.chunks(), shared.chunks() if writes else []]
         stable = self._stable.choose(self._in_background, own.optimized | shared.optimized,
                                      chunks[0] + chunks[1])
         try:
@@ -307,7 +306,7 @@ class Checkpointer:
         is shared."""
         self._saves += 1
         if self._saves & (self._saves - 1) == 0 and (names := self._state.find_differing(self._ranks)):
-            self._doubt(f"{len(names)} tensors of DDP are not the same on all ranks, as {names[0]}: each "
+            self._doubt(f"{len(names)} tensors are not the same on all ranks that have them, as {names[0]}: each "
                         "rank's own are saved from now on")
 
     def _give_up(self, error: Exception) -> None:
@@ -329,16 +328,3 @@ class Checkpointer:
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__
-
-
-def _chunks(tree: Tree) -> List[Chunk]:
-    return [_chunk(name, tensor) for name, (_, tensor) in tree.tensors.items()]
-
-
-def _chunk(name: str, tensor: torch.Tensor) -> Chunk:
-    if isinstance(tensor, DTensor):
-        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-        _, offsets = compute_local_shape_and_global_offset(
-            tensor.shape, tensor.device_mesh, tensor.placements)
-        return Chunk(name, tensor.to_local(), tuple(tensor.shape), tuple(offsets))
-    return Chunk(name, tensor, tuple(tensor.shape), (0,) * tensor.dim())

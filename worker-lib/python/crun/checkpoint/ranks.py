@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The agreement of the ranks, over a group of their own that no collective of the program
 shares."""
-from typing import Any, Tuple
+from typing import Any, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -46,6 +46,13 @@ class Ranks:
         if self.group:
             dist.broadcast_object_list(values, src=0, group=self.group)
         return values[0]
+
+    def gather(self, value: Any) -> List[Any]:
+        """The values of all ranks."""
+        values = [value] * self.size
+        if self.group:
+            dist.all_gather_object(values, value, self.group)
+        return values
 
     # The ranks tell each other once a step, and nobody waits for it before the next one: it
     # is also the proof that all have come to the end of the step.

@@ -19,10 +19,11 @@ from torch.utils.data import DataLoader
 
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from .library import MemoryFault
 from .ranks import Ranks
-from .section import load_objects, save_objects
+from .section import Chunk, load_objects, save_objects
 
 Path = Tuple[Any, ...]
 _PARAMETERS = "parameters"  # of an optimizer, in its order
@@ -52,6 +53,15 @@ class Tree:
 
     def paths(self) -> Dict[str, Path]:
         return {**{name: path for name, (path, _) in self.tensors.items()}, **self._object_paths}
+
+    def chunks(self) -> List[Chunk]:
+        return [_chunk(name, tensor) for name, (_, tensor) in self.tensors.items()]
+
+def _chunk(name: str, tensor: torch.Tensor) -> Chunk:
+    if isinstance(tensor, DTensor):
+        _, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+        return Chunk(name, tensor.to_local(), tuple(tensor.shape), tuple(offsets))
+    return Chunk(name, tensor, tuple(tensor.shape), (0,) * tensor.dim())
 
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -89,7 +99,7 @@ def _sum_of_bits(tensor: torch.Tensor) -> int:
         values = torch.view_as_real(values).view(-1)
     values = values.view(_INTEGERS[values.element_size()])
     count = _CPU_PIECE if values.device.type == "cpu" else _DEVICE_PIECE
-    places = torch.arange(1, 2 * min(count, len(values)), 2, device=values.device)
+    places = torch.arange(min(count, len(values)), device=values.device) * 2 + 1
     sum_ = torch.zeros((), dtype=torch.int64, device=values.device)
     for piece in values.split(count):
         sum_ = sum_ * 31 + (piece * places[:len(piece)]).sum()
@@ -197,6 +207,7 @@ class State:
         self.is_trainers = self._files is not None  # which knows itself what belongs to its state
         self._differing: Set[str] = set()
         self._alone: Set[str] = set()  # models that stepped with gradients that DDP has not averaged
+        self._has_stages = False  # DTensors of one name that are not the same
         self._equal: Set[str] = set()  # optimizers
         self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
                        for fqn, p in _bare(model).named_parameters()}
@@ -255,15 +266,29 @@ class State:
 
     def find_differing(self, ranks: Ranks) -> List[str]:
         """What DDP would keep equal, and the program does not: frozen parameters, or what it changes
-        itself. It is each rank's own from now on. By all ranks together."""
-        shared, _ = self.trees(objects=False)
+        itself; and parts of DTensors that two ranks have, as stages of a pipeline may have the same
+        names. It is each rank's own from now on. By all ranks together."""
+        shared, own = self.trees(objects=False)
         names = sorted(shared.tensors)
         new = set(names)
         if not ranks.differ(torch.tensor([zlib.crc32(repr(names).encode())])).any():
             sums = [_sum_of_bits(shared.tensors[name][1]) for name in names]
             new = {name for name, differs in zip(names, ranks.differ(torch.tensor(sums, dtype=torch.int64))) if differs}
         self._differing |= new
+        copies: Dict[Any, Any] = {}
+        for of_rank in ranks.gather({} if self._has_stages else self._copies(own)):
+            new |= {place[0] for place, bits in of_rank.items() if copies.setdefault(place, bits) != bits}
+        self._has_stages |= not new <= self._differing
         return sorted(new)
+
+    def _is_copied(self, value: Any) -> bool:
+        """Other ranks may have the same part of this DTensor."""
+        return isinstance(value, DTensor) and not (value.device_mesh.size() == self._size and
+                                                   all(p.is_shard() for p in value.placements))
+
+    def _copies(self, own: Tree) -> Dict[Any, Any]:
+        return {(c.name, c.offsets): (c.shape, str(c.tensor.dtype), *c.tensor.shape, _sum_of_bits(c.tensor))
+                for c in own.chunks() if self._is_copied(own.tensors[c.name][1])}
 
     def sum_of_groups(self) -> int:
         """What makes optimizers step that DDP keeps equal."""
@@ -301,10 +326,11 @@ class State:
         """What neither DDP nor a DTensor has of all ranks is this rank's alone; files have it also
         where others look for it. The shared section has no objects."""
         tree = tree if isinstance(value, torch.Tensor) else own
-        alone = tree is own and self._size > 1 and not isinstance(value, DTensor)
+        is_stage = self._has_stages and self._is_copied(value)
+        alone = tree is own and self._size > 1 and (is_stage or not isinstance(value, DTensor))
         if alone:
             own.put((f"rank-{self._rank}", *path), value, optimized)
-        if not alone or files:
+        if not alone or files and not is_stage:
             tree.put(path, value, optimized)
 
     def when_optimizers_step(self, call: Any) -> None:
