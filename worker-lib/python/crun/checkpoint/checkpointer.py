@@ -198,9 +198,9 @@ class Checkpointer:
         if step == self._last_step:
             crun.progress(step, **progress)
             return
-        self._last_step = step
-        if not self._folder.is_taken and (self._every or self._files_every):
+        if self._every or self._files_every:
             self._folder.take(step)
+        self._last_step = step
         self._wait()
         kept, wanted, differs = self._ranks.last_answer()
         if differs:  # with other learning rates, parameters do from now on

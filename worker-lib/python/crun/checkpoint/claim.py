@@ -4,6 +4,8 @@ itself before the last one is an earlier job that still lives, also after a rest
 import os
 from typing import List
 
+import crun
+
 from .library import MemoryFault
 
 JOBS = ".crun-jobs"
@@ -19,7 +21,8 @@ def this_job() -> str:
     return os.environ.get("CRUN_INSTANCE", "")
 
 
-def _jobs_of(folder: str) -> List[str]:
+def _words_of(folder: str) -> List[str]:
+    """JOB/EPOCH/HOST/PID each, where rank 0 of the job was in its last life."""
     try:
         with open(os.path.join(folder, JOBS), encoding="ascii", errors="replace") as file:
             return file.read().split()
@@ -27,30 +30,39 @@ def _jobs_of(folder: str) -> List[str]:
         return []
 
 
-def check(folder: str, job: str) -> None:
-    """That no other job has taken what this one has claimed; "": it has claimed nothing."""
-    jobs = _jobs_of(folder)
-    if job and jobs and jobs[-1] != job:
-        raise ClaimLost(f"another job, or a later start of this one, now writes its checkpoints to "
-                        f"{os.path.abspath(folder)}: end it, or give this job a folder of its own")
+def check(folder: str, claimed: str) -> None:
+    """That nothing else has taken what this job or, with a word of its own, this process has claimed;
+    "": it has claimed nothing."""
+    words = _words_of(folder)
+    if claimed and words and not f"{words[-1]}/".startswith(f"{claimed}/"):
+        raise ClaimLost("another job, another program of this one, or a later start of it, now writes its "
+                        f"checkpoints to {os.path.abspath(folder)}: end it, or give this job a folder of its own")
 
 
 def claim(folder: str, job: str, takes: bool) -> str:
-    """The job, if it has the folder. It `takes` one in whose list it is not yet."""
-    jobs = _jobs_of(folder)
-    if job in jobs:
+    """What is claimed: the job, if it has the folder, and with `takes` the word of this process. It
+    takes a folder in whose list it is not yet, or with an earlier life."""
+    words = _words_of(folder)
+    known = job in [word.split("/")[0] for word in words]
+    if known:
         check(folder, job)
+    if not takes or not job:
+        return job if known else ""
+    mine = [job, str(crun.epoch()), os.uname().nodename, str(os.getpid())]
+    last = words.pop().split("/") if known else []
+    if int([*last, 0, 0][1]) > crun.epoch():
         return job
-    if not job or not takes:
-        return ""
+    if last[:2] == mine[:2] and last != mine and (last[2] != mine[2] or os.path.exists(f"/proc/{last[3]}")):
+        raise ClaimLost(f"another program of this job, process {last[3]} of {last[2]}, writes its checkpoints to "
+                        f"{os.path.abspath(folder)}: give each a folder of its own")
     path = os.path.join(folder, JOBS)
     try:
         os.makedirs(folder, exist_ok=True)
         with open(f"{path}.{job}", "w", encoding="ascii") as file:
-            file.write("\n".join([*jobs, job, ""]))
+            file.write("\n".join([*words, "/".join(mine), ""]))
             file.flush()
             os.fsync(file.fileno())
         os.rename(file.name, path)
-    except OSError:  # one to restore from only
-        return ""
-    return job
+    except OSError:  # one to restore from only, or a full one
+        return job if known else ""
+    return "/".join(mine)

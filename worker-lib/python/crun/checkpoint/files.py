@@ -7,7 +7,7 @@ import sys
 import time
 import warnings
 import zlib
-from typing import Any, Callable, List, Optional, TypeVar, cast
+from typing import Any, Callable, Dict, List, Optional, TypeVar, cast
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -21,6 +21,7 @@ NEW = ".new-step-"
 _OLD = ".old-step-"
 _LOOK_SECONDS = 1.0
 T = TypeVar("T")
+_takes: Dict[Any, object] = {}  # by folder, the last of this process
 
 
 def steps_in(folder: str) -> List[int]:
@@ -81,12 +82,20 @@ def complete(folder: str, new: str, step: int, keep: int, job: str) -> None:
 class Folder:
     def __init__(self, path: "str | os.PathLike[str]", keep: int, ranks: Ranks) -> None:
         self.path, self._keep, self._ranks = os.fspath(path), keep, ranks
-        self.job, self.is_taken, self._next_look = "", False, 0.0  # the job: if it has a claim
+        self._is_taken, self._next_look = False, 0.0
+        self._place = os.path.realpath(path), claim.this_job()
+        self._last_take = _takes.get(self._place)
         self._seen: Optional[List[int]] = None  # the steps that it could restore
-        self.job = self._as_rank_0(lambda: self._claim(False))
+        self._claimed = ""
+        self._claimed = self._as_rank_0(lambda: self._claim(False))
+
+    @property
+    def job(self) -> str:
+        """If it has a claim."""
+        return self._claimed.split("/")[0]
 
     def _claim(self, takes: bool, step: int = 0) -> str:
-        claim.check(self.path, self.job)
+        claim.check(self.path, self._claimed)
         newer = [s for s in steps_in(self.path) if s > step] if takes and self._seen is None else []
         if newer:  # a failure would bring it back
             raise claim.ClaimLost(f"{self.of(newer[0])} is newer than step {step}, with which this program begins: "
@@ -112,14 +121,20 @@ class Folder:
             sys.exit(claim.EXIT_CODE)
         return cast(T, result)
 
-    def take(self, step: int) -> None:
-        """By all ranks together, before the first save: a job that only restores claims nothing."""
-        self.job = self._as_rank_0(lambda: self._claim(True, step))
-        self.is_taken = True
+    def take(self, step: int, again: bool = False) -> None:
+        """By all ranks together, before each step: a job that only restores claims nothing. Of two
+        Checkpointers of a program, the second one may go on from what the first one has written."""
+        if _takes.get(self._place) is not self._last_take:
+            raise ValueError(f"another Checkpointer of this program writes to {self.path}: give each a folder "
+                             "of its own")
+        self._last_take = _takes[self._place] = object()
+        if again or not self._is_taken:
+            self._claimed = self._as_rank_0(lambda: self._claim(True, step))
+        self._is_taken = True
 
     def check_claim(self) -> None:
         """By all ranks together."""
-        self._as_rank_0(lambda: claim.check(self.path, self.job))
+        self._as_rank_0(lambda: claim.check(self.path, self._claimed))
 
     def is_lost(self) -> bool:
         """To this rank, which looks once a second at most."""
@@ -127,7 +142,7 @@ class Folder:
             return False
         self._next_look = time.monotonic() + _LOOK_SECONDS
         try:
-            claim.check(self.path, self.job)
+            claim.check(self.path, self._claimed)
             return False
         except claim.ClaimLost:
             return True
@@ -138,9 +153,10 @@ class Folder:
     def steps(self) -> List[int]:
         """As rank 0 sees them."""
         def steps() -> List[int]:
-            claim.check(self.path, self.job)
+            claim.check(self.path, self._claimed)
             self._seen = steps_in(self.path)
             return self._seen
+        self._last_take = _takes.get(self._place)
         return self._as_rank_0(steps)
 
     def is_one(self, step: int) -> bool:
@@ -156,7 +172,7 @@ class Folder:
                 raise MemoryFault(f"{path} is too short")
 
     def save(self, step: int, state: Any) -> None:
-        self.take(step)
+        self.take(step, True)
         new = os.path.join(self.path, f"{NEW}{step}-{self.job}")
         if self._ranks.rank == 0:
             shutil.rmtree(new, ignore_errors=True)
