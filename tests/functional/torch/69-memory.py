@@ -191,7 +191,7 @@ def two_jobs():
         second = job(folder)
         waits(second)
         os.unlink(f"{folder}/wait-at-6")
-        first.expect(78, "another job, or a later start of this one, now writes its checkpoints to " + folder,
+        first.expect(78, "another job, another program of this one, or a later start of it, now writes its checkpoints to " + folder,
                      "0 of 1 used", seconds=SECONDS)
         second.expect(0, seconds=SECONDS)
         same(begins(first.out) + begins(second.out), [0, 4])

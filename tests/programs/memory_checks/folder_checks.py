@@ -3,13 +3,19 @@
 import contextlib
 import io
 import os
+import pickle
+import shutil
+import sys
 import tempfile
+import threading
 import unittest
 from unittest import mock
 
+import torch.distributed.checkpoint as dcp
 from torch import nn
 
-from crun.checkpoint import Checkpointer
+from crun.checkpoint import __main__ as command
+from crun.checkpoint import Checkpointer, MemoryFault, files
 
 
 class Folders(unittest.TestCase):
@@ -66,3 +72,44 @@ class Folders(unittest.TestCase):
             Checkpointer(folder, {"m": nn.Linear(1, 1)}, files_every=1).step(4)
             with open(f"{folder}/.crun-jobs") as file:  # which takes nothing from the later life
                 self.assertRegex(file.read(), rf"^one/4/[^/]+/{os.getpid()}\n$")
+
+    def test_what_a_killed_process_has_left(self):
+        """It goes when the next one begins, also if that completes nothing, as on a full disk."""
+        os.environ.update(RANK="0", WORLD_SIZE="1", CRUN_INSTANCE="one", CRUN_MEMORY_STEP="7", CRUN_MEMORY_EPOCH="2",
+                          CRUN_MEMORY_WORLD="1", CRUN_MEMORY_JOB="one", CRUN_MEMORY_FLUSH="6")
+        for name in "CRUN_INSTANCE", "CRUN_MEMORY_FLUSH":
+            self.addCleanup(os.environ.pop, name)
+        with tempfile.TemporaryDirectory() as folder:
+            for name in "5-one", "4-2-one", "4-2-one-5", "7-2-one-6", "3-other", "3-1-other-9":
+                os.makedirs(f"{folder}/.new-step-{name}/x")
+            with mock.patch.object(sys, "argv", ["", folder, "2", "one"]), \
+                    mock.patch.object(command, "write_set", side_effect=OSError("full")):
+                with self.assertRaisesRegex(OSError, "full"):
+                    command.main()
+            self.assertEqual(sorted(os.listdir(folder)), [
+                ".new-step-3-1-other-9", ".new-step-3-other", ".new-step-4-2-one", ".new-step-5-one"])
+            os.mkdir(f"{folder}/.new-step-8-2-one-7")  # crun writes it
+            with mock.patch.object(dcp, "save", side_effect=OSError("full")):
+                with self.assertRaisesRegex(OSError, "full"):
+                    Checkpointer(folder, {"m": nn.Linear(1, 1)}, files_every=1).step(1)
+            self.assertEqual(sorted(os.listdir(folder)), [".crun-jobs", ".new-step-8-2-one-7"])
+
+    def test_what_is_removed_is_not_completed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            new = f"{folder}/.new-step-1-one"
+            os.mkdir(new)
+            with mock.patch.object(shutil, "rmtree"):  # it stands still there
+                files.remove_left(folder, False, "one")
+            with self.assertRaises(FileNotFoundError):
+                files.complete(folder, new, 1, 2, "one")
+
+    def test_a_part_that_no_node_begins(self):
+        """As where each node has a folder of its own."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(command, "_BEGIN_SECONDS", 0.0):
+            new = f"{folder}/.new-step-1-one"
+            os.makedirs(command.claims_of(new, new))
+            with self.assertRaisesRegex(MemoryFault, f"no node has begun to write part 1 to {folder} in"):
+                command.wait_for(new, ["1"])
+            command.claim(new, "1")
+            threading.Timer(0.2, lambda: (open(f"{new}/.written-1", "wb").write(pickle.dumps([3])))).start()
+            self.assertEqual(command.wait_for(new, ["1"]), [3])

@@ -66,8 +66,8 @@ class States(Reading):
     def through_memory(self, old, new):
         shared, own = old.trees()
         own.objects[storage.HAS_SHARED] = True
-        section = encode(own.chunks(), own.objects, own.paths())
-        parts = Parts([section] * WORLD, encode(shared.chunks(), {}, shared.paths()))
+        section = encode(own.chunks(), own.objects, own.paths)
+        parts = Parts([section] * WORLD, encode(shared.chunks(), {}, shared.paths))
         self.load(self.reader(parts, 0, WORLD, False), new)
 
     def through_files(self, old, new):

@@ -40,6 +40,7 @@ from crun.checkpoint.storage import HAS_SHARED  # noqa: E402
 
 _CLAIMS = ".crun-parts"
 _OTHERS_SECONDS = 3.0
+_BEGIN_SECONDS = 120.0  # until this node sees what another one has begun, as through NFS
 
 
 class Written(NamedTuple):
@@ -107,9 +108,13 @@ def write_section(new: str, section: Section, rank: Optional[int]) -> None:
 
 def wait_for(new: str, names: List[str]) -> List[Written]:
     written: List[Written] = []
+    until = time.monotonic() + _BEGIN_SECONDS
     for name in names:
         path = os.path.join(new, f".written-{name}")
         while not os.path.exists(path):
+            if time.monotonic() > until and not os.path.exists(os.path.join(claims_of(new, new), name)):
+                raise MemoryFault(f"no node has begun to write part {name} to {os.path.dirname(new)} in "
+                                  f"{_BEGIN_SECONDS:.0f} s: is it one folder of all nodes?")
             time.sleep(0.05)  # crun ends it when its time is over
         with open(path, "rb") as file:
             written += pickle.load(file)  # this user's own file, as .metadata is
@@ -182,9 +187,7 @@ def main() -> None:
     name = f"{files.NEW}{step}-{_number('EPOCH')}-{os.environ['CRUN_MEMORY_JOB']}"
     flush = os.environ.get("CRUN_MEMORY_FLUSH", "0")
     new = os.path.join(folder, name if flush == "0" else f"{name}-{flush}")
-    for left in os.listdir(folder) if flush == "0" and os.path.isdir(folder) else []:
-        if left.startswith(files.NEW) and files.is_of_crun(left, job):
-            shutil.rmtree(os.path.join(folder, left), ignore_errors=True)  # its workers were stopped
+    files.remove_left(folder, True, job, os.path.basename(new))  # of flushes before, which have ended
     done = claims_of(new, os.path.join(folder, f"step-{step}"))  # by the others, with this node's copies
     os.makedirs(claims_of(new, new), exist_ok=True)
     try:
@@ -193,6 +196,7 @@ def main() -> None:
     except BaseException as error:
         if not isinstance(error, FileNotFoundError) or not os.path.exists(done):
             shutil.rmtree(new, ignore_errors=True)  # without it, the other nodes' parts are worth nothing
+            claims.check(folder, job)  # a job that has taken the folder removes what it finds there
             raise
     if os.path.exists(done):
         shutil.rmtree(new, ignore_errors=True)

@@ -287,8 +287,8 @@ class Checkpointer:
         stable = self._stable.choose(self._in_background, own.optimized | shared.optimized,
                                      chunks[0] + chunks[1])
         try:
-            sections = [self._writers[0].encode(chunks[0], own.objects, own.paths(), stable),
-                        self._writers[1].encode(chunks[1], {}, shared.paths(), stable)
+            sections = [self._writers[0].encode(chunks[0], own.objects, own.paths, stable),
+                        self._writers[1].encode(chunks[1], {}, shared.paths, stable)
                         if writes else None]
             self._has_saved = True
             self._parts.begin(step, sections, bool(shared.tensors), self._files_step)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Folders of torch.distributed.checkpoint, step-N each, complete or not there."""
+import contextlib
 import errno
 import os
 import shutil
@@ -48,6 +49,18 @@ def is_of_crun(new: str, job: str) -> bool:
     return bool(job) and f"-{job}-" in new
 
 
+def remove_left(folder: str, by_crun: bool, job: str, but: str = "") -> None:
+    """What has not been completed. Under its own name first: what still writes there completes nothing of which
+    a part is removed."""
+    for name in os.listdir(folder) if os.path.isdir(folder) else []:
+        if name.startswith(NEW) and name != but and is_of_crun(name, job) == by_crun:
+            path, old = (os.path.join(folder, n) for n in (name, _OLD + name[len(NEW):]))
+            shutil.rmtree(old, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.rename(path, old)
+                shutil.rmtree(old, ignore_errors=True)
+
+
 def complete(folder: str, new: str, step: int, keep: int, job: str) -> None:
     """The new folder gets its name, when all of it is on the disk; older ones go. Not in a folder
     that another job has taken from this one."""
@@ -72,9 +85,9 @@ def complete(folder: str, new: str, step: int, keep: int, job: str) -> None:
                 raise
     sync(folder)
     for name in os.listdir(folder):
-        if (name.startswith(_OLD) and name.endswith("-crun") == by_crun or
-                name.startswith(NEW) and is_of_crun(name, job) == by_crun):
+        if name.startswith(_OLD) and name.endswith("-crun") == by_crun:
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    remove_left(folder, by_crun, job)
     for old_step in [s for s in steps_in(folder) if s <= step][max(keep, 1):]:
         shutil.rmtree(os.path.join(folder, f"{_PREFIX}{old_step}"), ignore_errors=True)
 
@@ -104,7 +117,10 @@ class Folder:
             for step in set(steps_in(self.path)) - set(self._seen):
                 raise claim.ClaimLost(f"another job has written step {step} to {os.path.abspath(self.path)} "
                                       "since this one restored: start this one again")
-        return claim.claim(self.path, claim.this_job(), takes)
+        claimed = claim.claim(self.path, claim.this_job(), takes)
+        if claimed and takes and not self._is_taken:
+            remove_left(self.path, False, claim.this_job())
+        return claimed
 
     def _as_rank_0(self, act: Callable[[], T]) -> T:
         """All ranks end where it finds that another job has taken the folder."""

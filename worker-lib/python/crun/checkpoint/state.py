@@ -39,20 +39,17 @@ class Tree:
         self.tensors: Dict[str, Tuple[Path, torch.Tensor]] = {}
         self.optimized: Set[str] = set()  # what optimizers alone change, in their step
         self.objects: Dict[str, Any] = {}
-        self._object_paths: Dict[str, Path] = {}
+        self.paths: Dict[str, Path] = {}
 
     def put(self, path: Path, value: Any, optimized: bool = False) -> None:
         name = ".".join(map(str, path))
+        self.paths[name] = path
         if isinstance(value, torch.Tensor):
             self.tensors[name] = (path, value)
             if optimized:
                 self.optimized.add(name)
         else:
             self.objects[name] = value
-            self._object_paths[name] = path
-
-    def paths(self) -> Dict[str, Path]:
-        return {**{name: path for name, (path, _) in self.tensors.items()}, **self._object_paths}
 
     def chunks(self) -> List[Chunk]:
         return [_chunk(name, tensor) for name, (_, tensor) in self.tensors.items()]
@@ -350,9 +347,8 @@ class State:
         for tree in shared, own:
             for path, tensor in tree.tensors.values():
                 _insert(nested, path, tensor)
-        paths = own.paths()
         for name, value in own.objects.items():
-            for path, content in _as_in_files(paths[name], value):
+            for path, content in _as_in_files(own.paths[name], value):
                 _insert(nested, path, content)
         return nested
 
@@ -389,12 +385,8 @@ class State:
         self._check_models(flat, mine, live)
         return flat
 
-    def _find(self, bare: str, live: Dict[str, torch.Tensor]) -> Optional[torch.Tensor]:
-        own = live.get(f"rank-{self._rank}.{bare}")
-        return own if own is not None else live.get(bare)
-
     def _model_target(self, bare: str, entry: Any, live: Dict[str, torch.Tensor]) -> torch.Tensor:
-        tensor = self._find(bare, live)
+        tensor = live.get(f"rank-{self._rank}.{bare}", live.get(bare))
         if tensor is None:
             raise MemoryFault(f"the program has no {bare} any more")
         if tensor.shape != entry.size or tensor.dtype != entry.properties.dtype:
