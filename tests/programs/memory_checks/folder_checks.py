@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What writes to a folder of checkpoints, one at a time, and what it leaves there."""
+import concurrent.futures
 import contextlib
 import io
 import os
@@ -11,6 +12,7 @@ import threading
 import unittest
 from unittest import mock
 
+import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
 
@@ -113,3 +115,19 @@ class Folders(unittest.TestCase):
             command.claim(new, "1")
             threading.Timer(0.2, lambda: (open(f"{new}/.written-1", "wb").write(pickle.dumps([3])))).start()
             self.assertEqual(command.wait_for(new, ["1"]), [3])
+
+    def test_a_step_in_another_thread(self):
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+        model = nn.Linear(1, 1)
+        optim = torch.optim.SGD(model.parameters(), 0.1)
+        with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(1) as other:
+            ckpt = Checkpointer(folder, {"m": model, "o": optim}, files_every=1)
+            optim.step()
+            ckpt.step(1)
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                with self.assertRaisesRegex(RuntimeError, "in another thread than the optimizer's"):
+                    other.submit(ckpt.step, 2).result()
+            self.assertIn("in another thread than the optimizer's", said.getvalue())
+            other.submit(optim.step).result()  # all of the training is there now
+            other.submit(ckpt.step, 2).result()
+            self.assertEqual(sorted(os.listdir(folder)), ["step-1", "step-2"])

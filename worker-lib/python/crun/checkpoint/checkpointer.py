@@ -193,6 +193,10 @@ class Checkpointer:
         """So many steps are done. Saves where that is due; `progress` is that of
         crun.progress. The same number again, as between two steps that accumulate gradients,
         saves nothing: ranks could not tell what they have of it."""
+        if self._state.thread not in (0, threading.get_ident()):
+            text = "step() is called in another thread than the optimizer's step(), which can change what it reads"
+            _say(f"rank {self._ranks.rank}: {text}")  # what a thread raises is perhaps not seen
+            raise RuntimeError(text)
         if step < self._last_step:
             raise ValueError(f"step {step} comes after step {self._last_step}")
         if step == self._last_step:

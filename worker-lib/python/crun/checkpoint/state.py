@@ -7,6 +7,7 @@ DDP keeps equal nor a DTensor describes.
 """
 import random
 import sys
+import threading
 import zlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
@@ -206,6 +207,7 @@ class State:
         self._alone: Set[str] = set()  # models that stepped with gradients that DDP has not averaged
         self._has_stages = False  # DTensors of one name that are not the same
         self._equal: Set[str] = set()  # optimizers
+        self.thread = 0  # in which they step
         self._names = {id(p): f"{name}.{fqn}" for name, model in self._models.items()
                        for fqn, p in _bare(model).named_parameters()}
         for optimizer in self._optimizers.values():
@@ -215,6 +217,8 @@ class State:
 
     def _look_at_models(self, optimizer: Optimizer, *_: Any) -> None:
         """No rank has averaged gradients after a forward within no_sync()."""
+        if not isinstance(threading.current_thread(), threading._DummyThread):  # as those of autograd
+            self.thread = threading.get_ident()
         for name, model in self._models.items():
             model = getattr(model, "_orig_mod", model)
             if (isinstance(model, DistributedDataParallel) and not model.require_forward_param_sync and
