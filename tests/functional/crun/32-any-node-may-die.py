@@ -255,6 +255,17 @@ def crunctl_shows_where_the_rendezvous_is(cluster):
     end_well(cluster, ps[1:])
 
 
+def crunctl_warns_while_one_node_keeps_the_records(cluster):
+    """The other one is lost, and the job goes on with one node."""
+    forget_last(cluster)
+    ps = [start(cluster, i, nodes="1:2", conf=",lease=3,last_call_timeout=2") for i in range(2)]
+    until(lambda: "also kept by node-1" in status(cluster, 0), lambda: status(cluster, 0), 30)
+    ps[1].kill()
+    line = "rendezvous: node-0; the job ends if that node is lost\n"
+    until(lambda: line in status(cluster, 0), lambda: status(cluster, 0), 30)
+    end_well(cluster, ps[:1])
+
+
 def a_stop_and_its_reason_outlive_the_host(cluster):
     a, b, c = launch(cluster, 3)
     touch(cluster, "slow")
@@ -479,6 +490,7 @@ TESTS = [
     the_next_host_dies_too,
     without_a_majority_the_others_save_and_end,
     crunctl_shows_where_the_rendezvous_is,
+    crunctl_warns_while_one_node_keeps_the_records,
     a_stop_and_its_reason_outlive_the_host,
     a_lost_one_is_not_counted,
     under_keys_a_stranger_has_no_vote,
