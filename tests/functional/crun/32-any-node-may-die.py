@@ -259,10 +259,10 @@ def crunctl_warns_while_one_node_keeps_the_records(cluster):
     """The other one is lost, and the job goes on with one node."""
     forget_last(cluster)
     ps = [start(cluster, i, nodes="1:2", conf=",lease=3,last_call_timeout=2") for i in range(2)]
-    until(lambda: "also kept by node-1" in status(cluster, 0), lambda: status(cluster, 0), 30)
+    until(lambda: "also kept by node-1" in crunctl_at(cluster, 0, "status", "job"), lambda: crunctl_at(cluster, 0, "status", "job"), 30)
     ps[1].kill()
     line = "rendezvous: node-0; the job ends if that node is lost\n"
-    until(lambda: line in status(cluster, 0), lambda: status(cluster, 0), 30)
+    until(lambda: line in crunctl_at(cluster, 0, "status", "job"), lambda: crunctl_at(cluster, 0, "status", "job"), 30)
     end_well(cluster, ps[:1])
 
 
