@@ -385,6 +385,15 @@ class Places(unittest.TestCase):
                     with self.subTest(workers=workers, batches=batches):
                         self.goes_on(lambda: {**make(), "num_workers": workers}, batches)
 
+    def test_a_loader_that_is_set_up_again(self):
+        """Its processes, and with them its iterator, stay."""
+        loader = torch.utils.data.DataLoader(range(6), 1, num_workers=1, persistent_workers=True)
+        place = Place(loader)
+        self.assertTrue(place.go_to({**place.state_dict(), "begun": place._state()}, 2))
+        self.assertEqual(len(list(loader)), 4)
+        Place(loader)
+        self.assertEqual(len(list(loader)), 6)
+
     def test_what_has_no_place_says_so(self):
         loader, place = self.loader(sampler=Shuffles(True))
         next(iterator := iter(loader))

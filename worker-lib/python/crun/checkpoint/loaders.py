@@ -130,11 +130,11 @@ class Place:
 
 
 class _Indices:
-    def __init__(self, sampler: Any, place: Place) -> None:
-        self._sampler, self._place = sampler, place
+    def __init__(self, sampler: Any, loader: Any) -> None:
+        self._sampler, self._loader = sampler, loader  # its place may be another one in a later epoch
 
     def __iter__(self) -> Iterator[Any]:
-        return self._place.indices(self._sampler, self._place.skip)
+        return self._loader.crun_place.indices(self._sampler, self._loader.crun_place.skip)
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -152,7 +152,7 @@ def _placed(kind: Any) -> Any:
 
     def indices(loader: Any) -> Any:
         sampler = kind._index_sampler.fget(loader)
-        return sampler if isinstance(loader.dataset, IterableDataset) else _Indices(sampler, loader.crun_place)
+        return sampler if isinstance(loader.dataset, IterableDataset) else _Indices(sampler, loader)
     return type(kind.__name__, (kind,), {"__module__": kind.__module__, "__iter__": make_iterator,
                                          "_index_sampler": property(indices)})
 
