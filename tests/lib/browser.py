@@ -263,7 +263,7 @@ class Page:
 
     def until_text(self, *texts, seconds=SECONDS):
         for text in texts:
-            self.until(f"document.body.innerText.includes({json.dumps(text)})", text, seconds)
+            self.until(f"document.body?.innerText.includes({json.dumps(text)})", text, seconds)
 
     def first_paint_ms(self):
         """From the start of the navigation until the first text or picture is painted."""
