@@ -266,7 +266,7 @@ def check_bad(flags):
             if flag == "master-addr":
                 words.append("--nnodes=2")
             refused([*words, "./prog.py"], "--" + flag)
-        if flag in OPTIONAL_VALUE:
+        if flag in OPTIONAL_VALUE or flag not in GOOD:  # that was said
             continue
         if GOOD[flag][0] is None:
             refused([f"--{flag}=1", "./prog.py"], f"--{flag} takes no value")
