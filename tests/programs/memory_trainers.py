@@ -2,13 +2,14 @@
 """
 A training by a framework's own trainer whose checkpoints crun keeps in memory.
 
-    memory_trainers.py transformers|lightning FOLDER [KILL,... [models]]
+    memory_trainers.py transformers|lightning FOLDER [KILL,... [models|ema|swa]]
 
 It shuffles, drops out, accumulates gradients, evaluates, and has two epochs of four steps and a half. KILL is LIFE:RANK:STEP:WHERE, WHERE is "step" (its end), "evaluation" (of this step), "epoch" (its
 end), "dump" (the checkpoint is half written) or "file" (a checkpoint of the trainer's own is). Each
 rank prints where its lives began and, at the end, a digest of all that it has: parameters, random
 generators, what was logged. Then it trains once more, without crun's checkpoints, and prints that.
-models: transformers' own checkpoints have nothing else.
+models: transformers' own checkpoints have nothing else. ema, swa: Lightning averages the model, and
+with ema, its epochs accumulate the gradients of four batches and of two.
 """
 import hashlib
 import json
@@ -22,7 +23,7 @@ import torch
 import crun
 
 KIND, FOLDER, *KILLS = sys.argv[1:]
-KILLS, MODELS = KILLS[0].split(",") if KILLS else [], KILLS[1:] == ["models"]
+KILLS, HOW = KILLS[0].split(",") if KILLS else [], "".join(KILLS[1:])
 ENDED = []  # the training that is killed
 RANK = crun.rank()
 
@@ -89,7 +90,7 @@ def train_by_transformers(saved):
     arguments = transformers.TrainingArguments(
         output_dir=saved, per_device_train_batch_size=4, gradient_accumulation_steps=2, use_cpu=True,
         num_train_epochs=2, logging_steps=1, eval_strategy="epoch", save_strategy="steps",
-        save_steps=6, save_total_limit=2, save_only_model=MODELS, lr_scheduler_type="cosine", warmup_steps=3,
+        save_steps=6, save_total_limit=2, save_only_model=HOW == "models", lr_scheduler_type="cosine", warmup_steps=3,
         metric_for_best_model="loss", report_to=[], disable_tqdm=True, seed=3)
     model = Net()
     memory = None if ENDED else crun.transformers.Memory()
@@ -144,9 +145,14 @@ def train_by_lightning(saved):
     torch.manual_seed(RANK)
     module = Module()
     files = lightning.callbacks.ModelCheckpoint(saved, monitor="validation", save_top_k=2)
+    averages = {"ema": lambda: [lightning.callbacks.EMAWeightAveraging(decay=0.9),
+                                lightning.callbacks.GradientAccumulationScheduler({0: 4, 1: 2})],
+                "swa": lambda: [lightning.callbacks.StochasticWeightAveraging(0.01)]}
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, accumulate_grad_batches=2, logger=False,
-        callbacks=[Kills(), files, *([] if ENDED else [crun.lightning.Memory(saved)])],
+        accelerator="cpu", devices=crun.world_size(), strategy="ddp", max_epochs=2,
+        accumulate_grad_batches=1 if HOW else 2, logger=False,
+        callbacks=[*([] if ENDED else [crun.lightning.Memory(saved)]), Kills(), files,
+                   *(averages[HOW]() if HOW else [])],
         enable_progress_bar=False, enable_model_summary=False)
     loader = torch.utils.data.DataLoader
     trainer.fit(module, loader(Numbers(), 4, shuffle=True),

@@ -112,12 +112,12 @@ def transformers_saves_and_is_watched():
     trains("transformers")
 
 
-def goes_on_from_memory(kind, modules, kills, steps):
+def goes_on_from_memory(kind, modules, kills, steps, *how, ranks=2):
     """The lives of rank 0 begin with these steps, and all ends as in a training without them. No life
-    imports the modules again."""
+    imports the modules again. Returns what crun said."""
     with tempfile.TemporaryDirectory() as folder:
-        job = process.Process([BIN / "crun", "--nproc-per-node=2", "--warm=torch._dynamo," + modules,
-                               "--max-restarts=4", PROGRAMS / "memory_trainers.py", kind, folder, kills],
+        job = process.Process([BIN / "crun", f"--nproc-per-node={ranks}", "--warm=torch._dynamo," + modules,
+                               "--max-restarts=4", PROGRAMS / "memory_trainers.py", kind, folder, kills, *how],
                               env={**os.environ, **environment(), "TMPDIR": folder,
                                    "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")})
         if job.wait(SECONDS) != 0:
@@ -129,8 +129,9 @@ def goes_on_from_memory(kind, modules, kills, steps):
     if begun != [*steps, "0"]:
         fail("the lives began with steps", begun, job.err)
     digests = [line for line in job.out.splitlines() if line.startswith("digest")]
-    if len(digests) != 4 or len(set(digests)) != 2:
+    if len(digests) != 2 * ranks or len(set(digests)) != ranks:
         fail("other bits:", digests)
+    return job.err
 
 
 def transformers_goes_on_from_memory():
@@ -153,6 +154,22 @@ def lightning_goes_on_from_memory():
     goes_on_from_memory("lightning", "lightning.pytorch,torch.distributed.checkpoint",
                         "0:1:3:step,1:0:5:evaluation,2:1:5:epoch,3:0:8:step",
                         ["0", "2", "4", "5", "7"])
+
+
+def lightning_averages_and_accumulates():
+    """Steps are counted, not the batches whose gradients they gather."""
+    said = goes_on_from_memory("lightning", "lightning.pytorch,torch.distributed.checkpoint",
+                               "0:0:3:step,1:0:7:step,2:0:9:step", ["0", "2", "6", "8"], "ema", ranks=1)
+    if re.findall(r"memory, (.*) to be done again", said) != 3 * ["1 step"]:
+        fail("steps done again:", said)
+
+
+def lightning_averages_that_none_resumes():
+    with tempfile.TemporaryDirectory() as folder:
+        job = process.Process([BIN / "crun", PROGRAMS / "memory_trainers.py", "lightning", folder, "", "swa"],
+                              env={**os.environ, **environment(), "TMPDIR": folder,
+                                   "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")})
+        job.expect(0, "nothing in memory with StochasticWeightAveraging: ", seconds=SECONDS)
 
 
 WHO = """import os, sys
@@ -185,4 +202,5 @@ def what_starts_torchrun_starts_crun():
 
 run([lightning_that_handles_the_signals_of_slurm_saves_and_is_watched,
      transformers_saves_and_is_watched, transformers_goes_on_from_memory, transformers_saves_models_only,
-     lightning_goes_on_from_memory, what_starts_torchrun_starts_crun])
+     lightning_goes_on_from_memory, lightning_averages_and_accumulates,
+     lightning_averages_that_none_resumes, what_starts_torchrun_starts_crun])

@@ -66,10 +66,11 @@ def progress(step: int, *, steps: Optional[int] = None,
     """
     if not _page.open():
         return
+    is_restored = step == _page.restored_step  # and its first step, of several batches, is not over
     if not _page.program_counts and step > 0:
         _page.program_counts = True
-        _page.set_first_step(int(step))
-    _page.report(step, steps, samples, None if loss is None else float(loss))
+        _page.set_first_step(int(step) + is_restored)
+    _page.report(None if is_restored else step, steps, samples, None if loss is None else float(loss))
     if phase is not None:
         _page.program_phases = True
         _page.set_flags(0, page.WATCHED)

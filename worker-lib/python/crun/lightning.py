@@ -13,6 +13,10 @@ else:
     from lightning.pytorch import Callback
 
 
+# Lightning itself does not resume them within an epoch: hooks that begin it are left out
+_NOT_RESUMED = {"BaseFinetuning", "StochasticWeightAveraging"}
+
+
 class Progress(Callback):  # type: ignore[misc]
     """Reports steps, losses and evaluations to crun, and saves when crun wants it to.
 
@@ -28,6 +32,9 @@ class Progress(Callback):  # type: ignore[misc]
         self._samples = 0
 
     # -- steps
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        crun._page.restored_step = trainer.global_step
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any,
                            batch_idx: int) -> None:
@@ -93,6 +100,10 @@ class Memory(Progress):
         if "DeepSpeedStrategy" in kinds or not kinds & {"DDPStrategy", "SingleDeviceStrategy"}:
             return self._say(trainer, f"nothing in memory with {type(trainer.strategy).__name__}: it takes one "
                              "process, or DDP")
+        for callback in trainer.callbacks:
+            if _NOT_RESUMED.intersection(kind.__name__ for kind in type(callback).__mro__):
+                return self._say(trainer, f"nothing in memory with {type(callback).__name__}: Lightning itself does "
+                                 "not resume it within an epoch; its own checkpoints are as without crun")
         from .checkpoint import Checkpointer  # imports torch.distributed.checkpoint
         from .checkpoint.fit import Fit
         folder = self._folder or os.path.join(trainer.default_root_dir, "crun-memory")

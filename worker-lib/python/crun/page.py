@@ -61,6 +61,7 @@ class Page:
 
     def __init__(self) -> None:
         self.program_counts = False  # the program reports its steps: no hook does
+        self.restored_step = 0  # this life's first one comes after it
         self.program_phases = False  # and its phases
         self.program_saves = False  # and answers requests for checkpoints
         self._is_child = False

@@ -106,7 +106,7 @@ class Checkpointer:
                 step = self._restore_files([s for s in steps if s <= in_memory or in_memory < 0])
         if step is None and steps:
             raise ValueError(f"no checkpoint in {self._folder.path} fits this program")
-        step = self._last_step = step or 0
+        step = self._last_step = crun._page.restored_step = step or 0
         if self._client:
             self._client.restored(step if from_memory else 0)
         if step and self._state.has_rng and not self._state.is_trainers:

@@ -39,6 +39,10 @@ def _get(thing: Any, names: Any) -> Dict[str, Any]:
     return {name: getattr(thing, name) for name in names if hasattr(thing, name)}
 
 
+def _addresses(tensors: Dict[str, Any]) -> Set[int]:
+    return {t.data_ptr() for t in tensors.values() if isinstance(t, torch.Tensor)}
+
+
 def _metric_state(metric: Any) -> Dict[str, Any]:
     state = _get(metric, (*metric._defaults, *_OF_METRICS))
     return {name: list(value) if isinstance(value, list) else value for name, value in state.items()}
@@ -131,8 +135,10 @@ class Fit:
     def state_dict(self) -> Dict[str, Any]:
         trainer, evaluation = self._trainer, self._epoch.val_loop
         checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+        own = _addresses(trainer.strategy.lightning_module_state_dict())
         return {
-            "checkpoint": {name: value for name, value in checkpoint.items() if name not in _NOT_SAVED},
+            "checkpoint": {name: value for name, value in checkpoint.items() if name not in _NOT_SAVED or
+                           name == "state_dict" and not _addresses(value) <= own},  # a hook gives averages
             "callbacks": [_get(callback, _OF_CALLBACKS) for callback in trainer.callbacks],
             "loggers": _get(trainer._logger_connector, _OF_LOGGERS),
             "results": _results_state(self._epoch._results),
@@ -223,7 +229,6 @@ class Fit:
         connector.restore_loops()
         for callback, values in zip(trainer.callbacks, saved["callbacks"]):
             vars(callback).update(values)
-        trainer.accumulate_grad_batches = saved["accumulates"]
         self._has_processes = saved["has_processes"]
         self._versions = self._parameter_versions()
         self._max_steps = self._epoch.max_steps
@@ -279,6 +284,7 @@ class Fit:
         for loop in (self._loop, self._epoch, evaluation):
             loop.on_iteration_done()  # all that comes now is as without a restart
         self._epoch.max_steps, trainer.should_stop = self._max_steps, saved["should_stop"]
+        trainer.accumulate_grad_batches = saved["accumulates"]
         for name, p in module.named_parameters():
             p.grad = self._files.loaded.get(name)
         self._files.loaded = {}
