@@ -64,6 +64,15 @@ class Package(unittest.TestCase):
             assert phase() == "done"
             """)
 
+    def test_a_step_of_several_batches_after_the_restored_one(self):
+        self.check("""
+            crun.page.worker_page.restored_step = 7
+            crun.progress(7, samples=1)
+            assert (words[4], words[8], words[62]) == (0, 1, 8)
+            crun.progress(8)
+            assert (words[4], words[62]) == (8, 8)
+            """)
+
     def test_a_checkpoint(self):
         self.check("""
             assert not crun.checkpoint_wanted()
