@@ -130,12 +130,13 @@ static void trace_replicas(void)
 }
 
 /* What is kept in memory is lost with a majority: that must not happen. Any list that
- * some replica believes in may be the one that counts. */
+ * a replica which votes in it believes in may be the one that counts. */
 bool sim_may_die(const struct machine *victim)
 {
     for (unsigned i = 0; i < sim.count; i++) {
         const struct crun *c = sim.machine[i].crun;
         unsigned voters = 0, left = 0;
+        bool votes = false;
 
         if (!c || !c->replica)
             continue;
@@ -146,11 +147,12 @@ bool sim_may_die(const struct machine *victim)
             if (!m.votes)
                 continue;
             voters++;
+            votes |= has_replica(c, m.id);
             for (unsigned n = 0; n < sim.count; n++)
                 left += &sim.machine[n] != victim &&
                         has_replica(sim.machine[n].crun, m.id);
         }
-        if (voters > 0 && 2 * left <= voters)
+        if (votes && 2 * left <= voters)
             return false;
     }
     return leader() != NULL;
