@@ -234,13 +234,14 @@ static struct memory_note flush_run(struct memory_flush *t)
     char took[32], why[400];
 
     clock_format_duration(clock_ms() - began_ms, took, sizeof(took));
-    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == MEMORY_EXIT_IN_FILES) {
+    if (child > 0 && WIFEXITED(status) && WEXITSTATUS(status) == MEMORY_EXIT_IN_FILES)
         note.code = -1;
-    } else if (child > 0 && status == 0) {
+    else if (child > 0 && status == 0)
         note.code = 0;
+    if (note.code <= 0) {
         if (t->number)
             snprintf(note.text, sizeof(note.text), "%s", flush_folder(t));
-        else
+        else if (note.code == 0)
             snprintf(note.text, sizeof(note.text),
                      "%sstep %" PRIu64
                      ", which was in memory, was written to files in %s",

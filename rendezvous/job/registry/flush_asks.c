@@ -76,8 +76,8 @@ static void describe(const struct registry *g, const struct flush_ask *a, char *
                  "step %" PRIu64 ", which is in memory, was not written to files: %s",
                  a->set.step, a->fault);
     else if (a->in_files)
-        snprintf(text, size, "step %" PRIu64 " is in files already, or a newer one",
-                 a->set.step);
+        snprintf(text, size, "step %" PRIu64 " is in %s already, or a newer one",
+                 a->set.step, *a->folder ? a->folder : "files");
     else
         snprintf(text, size, "step %" PRIu64 ", which was in memory, is in %s (%s)",
                  a->set.step, *a->folder ? a->folder : "files",

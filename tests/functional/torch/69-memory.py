@@ -200,6 +200,35 @@ def two_jobs():
         same(sorted(os.listdir(folder)), [".crun-jobs", "step-4"])
 
 
+def what_files_have():
+    """What crunctl, or the ranks themselves, have written is not written once more as the job ends, and no
+    line says that it was not."""
+    env = {**os.environ, **torch_env(), "PYTHONPATH": str(BUILD / "lib" / "crun" / "python")}
+    for by_crunctl in True, False:
+        with tempfile.TemporaryDirectory() as folder:
+            job = f"has-{os.getpid()}-{by_crunctl}"
+            open(f"{folder}/wait-at-6", "w").close()
+            p = process.Process([BIN / "crun", f"--rdzv-id={job}", "--nproc-per-node=2", WARM, *TRAIN, "--folder=" + folder,
+                                 "--kind=plain", "--steps=1000000000"], env=env)
+            try:
+                wait_for([p], "6")
+                if by_crunctl:
+                    order, said_first = [BIN / "crunctl", "checkpoint", job], "step 5, which was in memory, is in "
+                    for words in said_first + folder, f"step 5 is in {folder} already, or a newer one":
+                        process.Process(order).expect(0, words, seconds=SECONDS)
+                    p.popen.send_signal(signal.SIGTERM)
+                else:  # a step of the ranks, to which crun's own request for a checkpoint comes
+                    p.popen.send_signal(signal.SIGUSR1)
+                    until(lambda p=p: "SIGUSR1" in p.err, lambda p=p: p.err)
+                    os.unlink(f"{folder}/wait-at-6")
+                p.wait(SECONDS)
+            finally:
+                p.end()
+            [name] = [name for name in os.listdir(folder) if name.startswith("step-")]
+            if "which was in memory, was" in p.err or by_crunctl and name != "step-5":
+                fail(name, p.out, p.err)
+
+
 def dcp_calls():
     """dcp.async_save and dcp.load, called by the program, with memory as their storage."""
     out, err = run([WARM, "--max-restarts=1"], "writing", program=[PROGRAMS / "memory_dcp.py"])
@@ -218,7 +247,7 @@ def checks():
 
 
 def main():
-    cases = {f.__name__: f for f in (checks, ddp, fsdp2, live, two_jobs, host_of_rendezvous, dcp_calls)}
+    cases = {f.__name__: f for f in (checks, ddp, fsdp2, live, what_files_have, two_jobs, host_of_rendezvous, dcp_calls)}
     if not os.environ.get("CRUN_ALL_ROUNDS") and not sys.argv[1:]:
         del cases["dcp_calls"]  # its storage is what the others have, too
         del cases["two_jobs"]  # checks() has it without a launcher

@@ -94,7 +94,27 @@ class Folders(unittest.TestCase):
             with mock.patch.object(dcp, "save", side_effect=OSError("full")):
                 with self.assertRaisesRegex(OSError, "full"):
                     Checkpointer(folder, {"m": nn.Linear(1, 1)}, files_every=1).step(1)
-            self.assertEqual(sorted(os.listdir(folder)), [".crun-jobs", ".new-step-8-2-one-7"])
+            self.assertEqual(sorted(os.listdir(folder)), [".crun-jobs", ".new-step-1-one", ".new-step-8-2-one-7"])
+
+    def test_what_ranks_or_a_flush_have_written(self):
+        """Of this job, and not before it was in memory: no other file is known to fit what was there."""
+        def have(**of):
+            with mock.patch.dict(os.environ, {f"CRUN_MEMORY_{name}": value for name, value in {
+                    "STEP": "7", "EPOCH": "2", "JOB": "one", "FLUSH": "0", **of}.items()}):
+                return command.have_it(folder)
+        self.addCleanup(os.environ.pop, "CRUN_INSTANCE")
+        self.addCleanup(os.environ.pop, "CRUN_EPOCH", None)
+        os.environ.update(RANK="0", WORLD_SIZE="1", CRUN_INSTANCE="one", CRUN_EPOCH="2")
+        with tempfile.TemporaryDirectory(prefix="[a]") as folder:
+            self.assertFalse(have())
+            Checkpointer(folder, {"m": nn.Linear(1, 1)}).save_files(7)
+            self.assertTrue(have())
+            for of, has in (({"STEP": "6"}, True), ({"EPOCH": "1"}, True), ({"FLUSH": "5"}, True), ({"STEP": "8"}, False),
+                            ({"EPOCH": "3"}, False), ({"JOB": "two"}, False)):
+                self.assertEqual(have(**of), has, of)
+            os.rename(f"{folder}/step-7/.crun-parts-7-2-one-ranks", f"{folder}/step-7/.crun-parts-7-2-one-5")
+            self.assertTrue(have())
+            self.assertFalse(have(FLUSH="5"))  # this very one: a node is late
 
     def test_what_is_removed_is_not_completed(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +129,7 @@ class Folders(unittest.TestCase):
         """As where each node has a folder of its own."""
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(command, "_BEGIN_SECONDS", 0.0):
             new = f"{folder}/.new-step-1-one"
-            os.makedirs(command.claims_of(new, new))
+            os.makedirs(command.claims_of(new))
             with self.assertRaisesRegex(MemoryFault, f"no node has begun to write part 1 to {folder} in"):
                 command.wait_for(new, ["1"])
             command.claim(new, "1")

@@ -249,6 +249,17 @@ TEST(a_held_set_is_written_while_workers_live)
     ck_assert(are_held(false));
 }
 
+TEST(the_folder_of_files_that_have_it_is_named)
+{
+    static const char line[] = "/bin/echo > $1; exit 114"; /* MEMORY_EXIT_IN_FILES */
+
+    train_with(line, true);
+    hold();
+    flush_held(1, &s6, 1);
+    ck_assert_int_eq(agent.code, -1);
+    ck_assert_str_eq(agent.flushed, line);
+}
+
 TEST(what_is_not_held_or_not_there_is_not_written)
 {
     train_with("echo wrong > $1", true);

@@ -5,13 +5,13 @@ crun runs it on each node when a job is over and its newest set is in no file: t
 may be dead; and while they train on (CRUN_MEMORY_FLUSH is not 0). Each node writes the parts that it has; that with rank 0's waits for the others'
 and gives the folder its name. The parts are open descriptors:
 
-    CRUN_MEMORY_PARTS="RANK:PATH[:shared] ..." CRUN_MEMORY_STEP CRUN_MEMORY_EPOCH CRUN_MEMORY_WORLD
-    CRUN_MEMORY_JOB CRUN_MEMORY_FLUSH
+    CRUN_MEMORY_PARTS="RANK:PATH[:shared] ..." CRUN_MEMORY_STEP, _EPOCH, _WORLD, _JOB and _FLUSH
 
 CRUN_MEMORY_COPIES are parts of other nodes, to be written where these do not begin to. Which node
-writes which part is in a folder that stays in step-N, for a node that begins when the others are done.
+writes which part is in a folder that stays in step-N, for a node that begins when the others are done,
+and for later flushes: where the ranks or an earlier one have written this step, nothing is written.
 """
-import dataclasses
+import glob
 import io
 import os
 import pickle
@@ -22,6 +22,25 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 if not __package__:  # run by its path: crun is perhaps in no folder that Python looks in
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+_CLAIMS = ".crun-parts-"
+
+
+def name_of_flush() -> str:
+    """On all nodes. What another job, or another flush, has left half written has another one."""
+    words = (os.environ.get("CRUN_MEMORY_" + name, "0") for name in ("STEP", "EPOCH", "JOB", "FLUSH"))
+    return "-".join(words).removesuffix("-0")
+
+
+def have_it(folder: str) -> bool:
+    """Files: the ranks, or an earlier flush, have written this step of the job or a newer one."""
+    mine, paths = name_of_flush().split("-"), glob.glob(f"{glob.escape(folder)}/step-*/{_CLAIMS}*")
+    marks = (path.rpartition(_CLAIMS)[2].split("-") for path in paths)
+    return any(m != mine and m[2] == mine[2] and all(int(m[i]) >= int(mine[i]) for i in (0, 1)) for m in marks)
+
+
+if __name__ == "__main__" and have_it(sys.argv[1]):  # before the seconds that it takes to import torch
+    sys.exit(114)  # MEMORY_EXIT_IN_FILES
 
 import torch  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
@@ -37,8 +56,6 @@ from crun.checkpoint.section import Chunk, Section, save_objects  # noqa: E402
 from crun.checkpoint.state import FILES, flat_objects  # noqa: E402
 from crun.checkpoint.storage import HAS_SHARED  # noqa: E402
 
-
-_CLAIMS = ".crun-parts"
 _OTHERS_SECONDS = 3.0
 _BEGIN_SECONDS = 120.0  # until this node sees what another one has begun, as through NFS
 
@@ -97,8 +114,7 @@ def write_section(new: str, section: Section, rank: Optional[int]) -> None:
     content = Content(section, rank)
     writer = dcp.FileSystemWriter(new)
     writer.set_up_storage_writer(False)
-    plan = SavePlan([item for item, _ in content.items])
-    plan = dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{name}_"))
+    plan = SavePlan([item for item, _ in content.items], storage_data=_StoragePrefix(f"__{name}_"))
     results = {r.index: r for r in writer.write_data(plan, content).wait()}
     written = [Written(item, path, results[item.index]) for item, path in content.items]
     with open(os.path.join(new, f".written-{name}.{os.getpid()}"), "wb") as file:
@@ -112,7 +128,7 @@ def wait_for(new: str, names: List[str]) -> List[Written]:
     for name in names:
         path = os.path.join(new, f".written-{name}")
         while not os.path.exists(path):
-            if time.monotonic() > until and not os.path.exists(os.path.join(claims_of(new, new), name)):
+            if time.monotonic() > until and not os.path.exists(os.path.join(claims_of(new), name)):
                 raise MemoryFault(f"no node has begun to write part {name} to {os.path.dirname(new)} in "
                                   f"{_BEGIN_SECONDS:.0f} s: is it one folder of all nodes?")
             time.sleep(0.05)  # crun ends it when its time is over
@@ -147,13 +163,13 @@ def _number(name: str) -> int:
     return int(os.environ["CRUN_MEMORY_" + name])
 
 
-def claims_of(new: str, folder: str) -> str:
-    return os.path.join(folder, _CLAIMS + os.path.basename(new)[len(files.NEW) - 1:])
+def claims_of(folder: str) -> str:
+    return os.path.join(folder, _CLAIMS + name_of_flush())
 
 
 def claim(new: str, name: str) -> bool:
     """A part is written by one node."""
-    path = os.path.join(claims_of(new, new), name)
+    path = os.path.join(claims_of(new), name)
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
     except FileExistsError:
@@ -179,20 +195,15 @@ def write_parts(new: str, variable: str) -> Dict[int, bool]:
 
 
 def main() -> None:
-    folder, keep = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    job = sys.argv[3] if len(sys.argv) > 3 else ""
+    folder, keep, job = [*sys.argv[1:], "", ""][:3]
     claims.check(folder, job)
-    step = _number("STEP")
-    # what a job before this one has left half written is not of this one
-    name = f"{files.NEW}{step}-{_number('EPOCH')}-{os.environ['CRUN_MEMORY_JOB']}"
-    flush = os.environ.get("CRUN_MEMORY_FLUSH", "0")
-    new = os.path.join(folder, name if flush == "0" else f"{name}-{flush}")
+    new = os.path.join(folder, files.NEW + name_of_flush())
     files.remove_left(folder, True, job, os.path.basename(new))  # of flushes before, which have ended
-    done = claims_of(new, os.path.join(folder, f"step-{step}"))  # by the others, with this node's copies
-    os.makedirs(claims_of(new, new), exist_ok=True)
+    done = claims_of(os.path.join(folder, f"step-{_number('STEP')}"))  # by the others, with this node's copies
+    os.makedirs(claims_of(new), exist_ok=True)
     try:
         if not os.path.exists(done):
-            write_set(folder, new, step, keep, job)
+            write_set(folder, new, int(keep or 2), job)
     except BaseException as error:
         if not isinstance(error, FileNotFoundError) or not os.path.exists(done):
             shutil.rmtree(new, ignore_errors=True)  # without it, the other nodes' parts are worth nothing
@@ -202,19 +213,18 @@ def main() -> None:
         shutil.rmtree(new, ignore_errors=True)
 
 
-def write_set(folder: str, new: str, step: int, keep: int, job: str) -> None:
+def write_set(folder: str, new: str, keep: int, job: str) -> None:
     wrote = write_parts(new, "CRUN_MEMORY_PARTS")
-    world = _number("WORLD")
     copies = [word.split(":")[0] for word in os.environ.get("CRUN_MEMORY_COPIES", "").split()]
     until = time.monotonic() + _OTHERS_SECONDS
     while (time.monotonic() < until and
-           not all(os.path.exists(os.path.join(claims_of(new, new), rank)) for rank in copies)):
+           not all(os.path.exists(os.path.join(claims_of(new), rank)) for rank in copies)):
         time.sleep(0.05)
     wrote.update(write_parts(new, "CRUN_MEMORY_COPIES"))
     if 0 in wrote:
-        written = wait_for(new, [*map(str, range(world)), *(["shared"] if wrote[0] else [])])
+        written = wait_for(new, [*map(str, range(_number("WORLD"))), *(["shared"] if wrote[0] else [])])
         dcp.FileSystemWriter(new).finish(metadata_of(written), [[w.result for w in written]])
-        files.complete(folder, new, step, keep, job)
+        files.complete(folder, new, _number("STEP"), keep, job)
 
 
 if __name__ == "__main__":

@@ -180,7 +180,6 @@ class Checkpointer:
                 except Exception as error:
                     fault = error
                 if self._ranks.all(fault is None):
-                    self._files_step = step
                     return step
             if fault:
                 _say(f"rank {self._ranks.rank}: {self._folder.of(step)} is not restored: "
@@ -326,7 +325,6 @@ class Checkpointer:
             self._saves = 0  # the writing takes longer than a look
             self._find_differing()
             self._folder.save(step, self._state.files_tree())
-        self._files_step = step
         crun.checkpoint_done()
 
 

@@ -13,6 +13,8 @@ from typing import Any, Callable, Dict, List, Optional, TypeVar, cast
 import torch
 import torch.distributed.checkpoint as dcp
 
+import crun
+
 from . import claim
 from .library import MemoryFault
 from .ranks import Ranks
@@ -190,9 +192,10 @@ class Folder:
     def save(self, step: int, state: Any) -> None:
         self.take(step, True)
         new = os.path.join(self.path, f"{NEW}{step}-{self.job}")
-        if self._ranks.rank == 0:
+        if self._ranks.rank == 0:  # with the mark of a flush: none writes this step again
             shutil.rmtree(new, ignore_errors=True)
-            os.makedirs(self.path, exist_ok=True)
+            with contextlib.suppress(OSError):  # dcp.save has all ranks know of it
+                os.makedirs(os.path.join(new, self.job and f".crun-parts-{step}-{crun.epoch()}-{self.job}-ranks"))
         self._ranks.all(True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

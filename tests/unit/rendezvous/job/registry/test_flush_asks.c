@@ -109,7 +109,7 @@ TEST(what_files_have_is_no_failure)
     uint64_t ask = begin_to_write("1.6.4:0-1", "1.6.4:2-3", "1.6.4");
 
     answer(1, ask, "", NULL, true);
-    check_answer("resnet: step 6 is in files already, or a newer one");
+    check_answer("resnet: step 6 is in /ckpt already, or a newer one");
     check_order(0, false, ""); /* which waits for the other's part */
 }
 
