@@ -217,6 +217,7 @@ void replica_settle(struct replica *r)
     replica_end_proposals(r, r->raft.last_applied);
     r->leads = r->led && r->first_own && r->raft.last_applied >= r->first_own;
     replica_confirm_list(r);
+    replica_note_lasting_list(r);
     replica_look_at_pair(r);
     if (r->disk) /* what follows the last message may be of another leader */
         raft_disk_note_lasting(r->disk, r->led || r->raft.commit_index < r->matched
@@ -266,6 +267,7 @@ static bool take_entries(struct replica *r, struct raft_append_entries *a)
         replica_settle(r);
         return false;
     }
+    replica_take_back_list(r, a);
     r->matched = a->prev_log_index + a->n_entries;
     if (r->matched < r->raft.commit_index && a->leader_commit > r->raft.commit_index)
         a->leader_commit = r->raft.commit_index;
@@ -442,6 +444,7 @@ void replica_destroy(struct replica *r)
     replica_end_proposals(r, UINT64_MAX);
     raft_memory_fini(&r->memory);
     raft_disk_close(r->disk);
+    raft_configuration_close(&r->list);
     free(r->records);
     free(r);
 }

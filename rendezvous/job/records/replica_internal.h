@@ -10,7 +10,8 @@
 /*
  * Shared by the files of the replica: replica.c (messages, records), replica_election.c
  * (when it tries to lead), replica_majority.c (what lasts), replica_list.c (changes of
- * the list), replica_pair.c (two replicas, of which one votes).
+ * the list), replica_rollback.c (what is taken back of them), replica_pair.c (two
+ * replicas, of which one votes).
  */
 #define TICKS_PER_ELECTION 5
 
@@ -52,6 +53,8 @@ struct replica {
     struct contact contact[REPLICAS_MAX];
     struct raft_change change;
     struct raft_barrier barrier;
+    struct raft_configuration list; /* the last one that lasted */
+    raft_index list_index;
 };
 
 static inline bool replica_is_leader(const struct replica *r)
@@ -74,6 +77,11 @@ void replica_settle(struct replica *r);
  * as it is. One that is to vote, the library waits for itself. */
 uint64_t replica_proven_ms(const struct replica *r, uint64_t changed, bool votes,
                            unsigned more, uint64_t now_ms);
+
+/* -- replica_rollback.c ------------------------------------------------------------ */
+
+void replica_note_lasting_list(struct replica *r);
+void replica_take_back_list(struct replica *r, const struct raft_append_entries *a);
 
 /* -- replica_pair.c ---------------------------------------------------------------- */
 

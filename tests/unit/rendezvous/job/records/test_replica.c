@@ -117,6 +117,30 @@ TEST(a_leader_that_is_cut_off_does_not_speak)
     ck_assert_uint_eq(replica_leader(member[0].replica), leader()->id);
 }
 
+TEST(a_change_that_did_not_last_is_taken_back_also_behind_a_snapshot)
+{
+    compact_size = 60;
+    make_voters(3);
+    for (unsigned i = 0; i < 200; i++) { /* their list is in the snapshot alone */
+        propose(&member[0], "record");
+        step();
+    }
+    for (unsigned i = 0; i < 100; i++)
+        step();
+    member[0].cut = true;
+    ck_assert_int_eq(replica_add(member[0].replica, 103, "103", world_ms), 0);
+    ck_assert_uint_eq(replica_count(member[0].replica), 4);
+    for (unsigned i = 0; i < ELECTION_MS; i++)
+        step();
+    ck_assert(wait_for_leader(5000) != &member[0]);
+    propose(leader(), "record");
+    member[0].cut = false;
+    for (unsigned i = 0; i < 5 * ELECTION_MS; i++)
+        step();
+    ck_assert_uint_eq(replica_leader(member[0].replica), leader()->id);
+    ck_assert_uint_eq(replica_count(member[0].replica), 3);
+}
+
 TEST(a_leader_that_was_stopped_does_not_speak_when_it_continues)
 {
     struct replica *stopped;
@@ -183,7 +207,6 @@ TEST(one_that_leaves_is_needed_until_it_knows_that_it_has_no_vote)
         step();
     while (replica_is_needed(member[2].replica))
         step();
-    ck_assert(!replica_is_changing(member[0].replica));
     while (replica_remove(member[0].replica, 102, world_ms) < 0)
         step();
     destroy(2);
@@ -225,7 +248,6 @@ TEST(one_that_does_not_follow_stops_no_other_change)
     ck_assert(replica_is_changing(member[0].replica));
     for (unsigned i = 0; i < 3 * ELECTION_MS; i++)
         step();
-    ck_assert(!replica_is_changing(member[0].replica));
     ck_assert_int_eq(replica_remove(member[0].replica, 103, world_ms), 0);
 }
 
