@@ -32,8 +32,9 @@ struct machine *machine_now(void)
 
 /* -- events ------------------------------------------------------------------- */
 
-static void loop_end_turn(struct loop *l)
+static void machine_end_turn(struct machine *m)
 {
+    struct loop *l = &m->loop;
     struct deferred *d;
 
     for (unsigned i = 0; i < l->turn_ends; i++)
@@ -43,6 +44,7 @@ static void loop_end_turn(struct loop *l)
         l->deferred = d->next;
         d->destroy(d->object);
     }
+    watch_turn(m);
 }
 
 static void run_late(struct late_event *e)
@@ -55,8 +57,7 @@ void machine_enter(struct machine *m, world_fn *fn, void *obj, uint64_t token)
 {
     now_in = m;
     fn(obj, token);
-    loop_end_turn(&m->loop);
-    watch_turn(m);
+    machine_end_turn(m);
     now_in = NULL;
 }
 
@@ -100,10 +101,9 @@ static void on_wake(void *obj, uint64_t life)
     for (; e; e = e->next) {
         run_late(e);
         if (world_chance(sim.world, 200))
-            loop_end_turn(&m->loop);
+            machine_end_turn(m);
     }
-    loop_end_turn(&m->loop);
-    watch_turn(m);
+    machine_end_turn(m);
     now_in = NULL;
 }
 
@@ -133,7 +133,7 @@ void machine_kill(struct machine *m, bool quiet, void (*free)(struct crun *c))
     now_in = m;
     free(c);
     m->loop.turn_ends = 0;
-    loop_end_turn(&m->loop);
+    machine_end_turn(m);
     now_in = NULL;
     m->life++; /* its destructors have left something for later */
 }
