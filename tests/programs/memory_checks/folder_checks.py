@@ -4,6 +4,7 @@ import concurrent.futures
 import contextlib
 import io
 import os
+import pathlib
 import pickle
 import shutil
 import sys
@@ -133,7 +134,8 @@ class Folders(unittest.TestCase):
             with self.assertRaisesRegex(MemoryFault, f"no node has begun to write part 1 to {folder} in"):
                 command.wait_for(new, ["1"])
             command.claim(new, "1")
-            threading.Timer(0.2, lambda: (open(f"{new}/.written-1", "wb").write(pickle.dumps([3])))).start()
+            pathlib.Path(new, "part").write_bytes(pickle.dumps([3]))
+            threading.Timer(0.2, os.rename, (f"{new}/part", f"{new}/.written-1")).start()
             self.assertEqual(command.wait_for(new, ["1"]), [3])
 
     def test_a_step_in_another_thread(self):
