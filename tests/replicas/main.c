@@ -281,8 +281,12 @@ static void on_leave_too(void *obj, uint64_t token)
 static void leave_some(struct machine *m)
 {
     uint64_t gap_us = world_below(sim.world, 200000);
+    const struct job *job = crun_job(leader());
     unsigned work = 0;
 
+    if (job && job->membership.tally.live - job->membership.tally.leaving <=
+                   replica_job.min_nodes)
+        return; /* others were lost: to leave would end the job, as it shall */
     for (unsigned i = 0; i < sim.count; i++)
         work += sim.machine[i].crun && sim.machine[i].crun->works;
     if (!crun_leave(m))
