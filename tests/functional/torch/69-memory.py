@@ -224,9 +224,11 @@ def what_files_have():
                 p.wait(SECONDS)
             finally:
                 p.end()
-            [name] = [name for name in os.listdir(folder) if name.startswith("step-")]
-            if "which was in memory, was" in p.err or by_crunctl and name != "step-5":
-                fail(name, p.out, p.err)
+            steps = sorted(int(name[5:]) for name in os.listdir(folder) if name.startswith("step-"))
+            # after their save, the ranks may have made steps before they were stopped
+            newer = [int(n.replace(",", "")) for n in re.findall(r"step ([0-9,]+), which was in memory, was written", p.err)]
+            if "was not written" in p.err or newer != steps[1:] or by_crunctl and steps != [5]:
+                fail(steps, p.out, p.err)
 
 
 def dcp_calls():
