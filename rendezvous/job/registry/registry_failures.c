@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What is kept and reported of the failures of a stop: the one that it is put down to,
- * which the membership has chosen, and those that followed. */
+/* The failures of a stop: the registry keeps and reports the one that the membership
+ * has chosen as the cause, and those that followed. */
 #include "rendezvous/job/registry/registry_internal.h"
 
 #include <inttypes.h>

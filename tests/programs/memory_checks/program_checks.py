@@ -34,7 +34,7 @@ class Dots(torch.utils.data.Dataset):
 
 
 class Life:
-    """A process of a program that has its state in files: what is not restored is made anew."""
+    """A process of a program. It makes its state anew, and restores from files what they have."""
 
     files_every = 0
 

@@ -126,7 +126,7 @@ class Checks(Reading):
         state = {"w": torch.zeros(10, 2)}
         dcp.load(state, storage_reader=reader, no_dist=True)
         self.assertTrue(torch.equal(state["w"], whole))
-        # as many ranks, which read nothing but what is theirs, see that it is not all
+        # of as many ranks, each reads its own part only, and sees that the whole lacks one
         reader = self.reader(Parts(sections), 1, WORLD, False)
         planner = storage.StrictPlanner()
         planner.set_up_planner({"w": torch.zeros(10, 2)}, reader.read_metadata(), True)

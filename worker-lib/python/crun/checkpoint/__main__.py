@@ -2,8 +2,9 @@
 """python -m crun.checkpoint FOLDER [KEEP [JOB]]: writes a set that is in memory to FOLDER/step-N.
 
 crun runs it on each node when a job is over and its newest set is in no file: the workers
-may be dead; and while they train on (CRUN_MEMORY_FLUSH is not 0). Each node writes the parts that it has; that with rank 0's waits for the others'
-and gives the folder its name. The parts are open descriptors:
+may be dead; and while they train on (CRUN_MEMORY_FLUSH is not 0). Each node writes the parts that
+it has; that with rank 0's waits for the others' and gives the folder its name. The parts are open
+descriptors:
 
     CRUN_MEMORY_PARTS="RANK:PATH[:shared] ..." CRUN_MEMORY_STEP, _EPOCH, _WORLD, _JOB and _FLUSH
 
@@ -23,11 +24,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 if not __package__:  # run by its path: crun is perhaps in no folder that Python looks in
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-_CLAIMS = ".crun-parts-"
+_CLAIMS = ".crun-parts-"  # Folder.save leaves one, too
 
 
 def name_of_flush() -> str:
-    """On all nodes. What another job, or another flush, has left half written has another one."""
+    """The same on all nodes, and another one than that of what another job or flush has left."""
     words = (os.environ.get("CRUN_MEMORY_" + name, "0") for name in ("STEP", "EPOCH", "JOB", "FLUSH"))
     return "-".join(words).removesuffix("-0")
 
